@@ -1,0 +1,1 @@
+"""From function, signature and flags to a loaded artifact. Knows nothing of analysis."""

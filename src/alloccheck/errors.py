@@ -1,0 +1,48 @@
+"""Our exceptions. Each message says what was expected, what was found, where, and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from alloccheck.findings import Report
+
+
+class AllocCheckException(Exception):
+    """Base of everything that this package raises on purpose."""
+
+
+class AllocCheckError(AllocCheckException):
+    """A guarantee could not be proved; carries the report.
+
+    Parameters
+    ----------
+    report : Report
+        The verdict with its findings; the exception's text is its rendering.
+    text : str
+        The rendered report.
+    """
+
+    def __init__(self, report: Report, text: str) -> None:
+        super().__init__(text)
+        self.report = report
+
+
+class UsageError(AllocCheckException):
+    """The question itself is wrong: signature, options, target, configuration."""
+
+
+class CompileError(AllocCheckException):
+    """The user's function does not compile; Numba's own message is inside."""
+
+
+class Refused(AllocCheckException):
+    """The function uses something that cannot be proved or bound, named in the message."""
+
+
+class ProgramError(AllocCheckException):
+    """IR or machine code that a reader does not understand: nothing was decided."""
+
+
+class ContractError(AllocCheckException):
+    """A malformed contract table."""
