@@ -1,6 +1,7 @@
 """What only an option of another type would do is not in the program at all."""
 
 import numpy as np
+from numba import types
 
 
 def ENTRY(x, detail=None):
@@ -10,7 +11,7 @@ def ENTRY(x, detail=None):
     return x
 
 
-SIGNATURE = "(float64,)"
+SIGNATURE = (types.float64, types.Omitted(None))
 GUARANTEE = "nonblocking"
 RAISES = False
 RESULT = 1.0

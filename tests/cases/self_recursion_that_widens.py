@@ -16,7 +16,7 @@ def ENTRY(n):
 SIGNATURE = "(int64,)"
 RETURNS = "float64"
 RAISES = False
-RESULT = 2.125
+RESULT = 2.375
 
 
 def ARGS():

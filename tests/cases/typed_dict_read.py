@@ -1,4 +1,4 @@
-"""A typed dictionary of numbers, read with a default."""
+"""A typed dictionary of numbers; the KeyError that cannot come still stands in the program."""
 
 from numba import types
 from numba.typed import Dict
@@ -6,7 +6,7 @@ from numba.typed import Dict
 
 def ENTRY(table, key):
     if key in table:
-        return table[key]
+        return table[key]  # ! allocate raise
     return -1.0
 
 
