@@ -1,4 +1,4 @@
-"""Prints a case's answer as JSON: run by the tests in a fresh interpreter, with nothing before it."""
+"""Prints a case's answer as JSON, in a fresh interpreter with no history at all."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ import alloccheck
 import measured
 from alloccheck import oracle
 from harness import Answer, Case, answer_of, case_files, check_case, load_case
-from preludes import HISTORIES, order_for, warm_disk_cache
+from preludes import HISTORIES, histories_for, warm_disk_cache
 
 FILES = case_files()
 LOADED = {path.stem: load_case(path) for path in FILES}
@@ -59,7 +59,7 @@ def test_findings_are_those_that_the_program_is_annotated_with(path):
 @by_name(ANSWERED)
 def test_answer_stands_after_hostile_histories(path, cold_answer):
     case = load_case(path)
-    order = order_for(case)
+    order = histories_for(case)
     for name in order:
         HISTORIES[name](case)
     found = answer_of(case, case.ask(alloccheck.analyze))
