@@ -23,6 +23,7 @@ from alloccheck.errors import Refused
 from numba.core import codegen, cpu, externals, imputils, pythonapi, types, typing, utils
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime import rtsys
+from numba.core.typing import templates
 
 if TYPE_CHECKING:
     from alloccheck.compile.world import World
@@ -157,12 +158,48 @@ class WorldContext(cpu.CPUContext):  # type: ignore[misc]
     @global_compiler_lock
     def init(self) -> None:
         self.is32bit = utils.MACHINE_BITS == 32
+        self._refreshing = False
+        self._loaded: tuple[int, ...] = ()
         self._world_registry = imputils.Registry("alloccheck world")
         self._registries = _WorldRegistries()
         self._internal_codegen = WorldCodegen("alloccheck.world")
         self.cached_internal_func = VariantDict()
         externals.c_math_functions.install(self)
         self.install_registry(self._world_registry)
+
+    def refresh(self) -> None:
+        """Load new declarations, if there are any.
+
+        Numba refreshes once per overloaded method and intrinsic. A world sees the whole of the
+        registries at the start; later only what was added since is worth the walk.
+        """
+        if self._refreshing:
+            return
+        seen = self._registered()
+        if seen == self._loaded:
+            return
+        self._refreshing = True
+        try:
+            super().refresh()
+            # Typing overloaded methods registered their lowerings just now.
+            self.install_registry(self._world_registry)
+        finally:
+            self._refreshing = False
+        self._loaded = self._registered()
+
+    def _registered(self) -> tuple[int, ...]:
+        lowering = (*self._registries, imputils.builtin_registry)
+        counts = [
+            len(getattr(one, name))
+            for one in lowering
+            for name in imputils.RegistryLoader.registry_items
+        ]
+        counts += [
+            len(getattr(one, name))
+            for one in (*self.typing_context._registries, templates.builtin_registry)
+            for name in templates.RegistryLoader.registry_items
+        ]
+        return tuple(counts)
 
     def load_additional_registries(self) -> None:
         super().load_additional_registries()
@@ -179,11 +216,6 @@ class WorldContext(cpu.CPUContext):  # type: ignore[misc]
         # Large arrays are captured by address: whoever keeps the code must keep the value.
         self._world.pin(val)
         return super().get_constant_generic(builder, ty, val)
-
-
-def initialize_runtime(context: Any) -> None:
-    """Bring up Numba's runtime (NRT) for `context`, once per process."""
-    rtsys.initialize(context)
 
 
 def parse_like(module: Any, text: str) -> Any:
