@@ -152,6 +152,7 @@ def findings_from(
     first_call: FirstCall,
     types: Callable[[Frame], TypeHint | None] = lambda frame: None,
     prepared: frozenset[str] = frozenset(),
+    also_forbidden: frozenset[Effect] = frozenset(),
 ) -> tuple[Finding, ...]:
     """Turn the witnesses that stand against a guarantee into findings.
 
@@ -171,6 +172,8 @@ def findings_from(
         What the compiler knows about a frame of the user's.
     prepared : frozenset of str
         Symbols whose process-wide set-up the checker has triggered and verified.
+    also_forbidden : frozenset of Effect
+        Effects that are forbidden besides, as raising is for a C entry.
 
     Returns
     -------
@@ -196,7 +199,7 @@ def findings_from(
     kept = [
         witness
         for witness in witnesses
-        if witness.effect in guarantee.forbidden
+        if witness.effect in guarantee.forbidden | also_forbidden
         and not (ignore_throw and witness.path is Path.RAISE)
         and not _excused(witness, first_call, prepared)
     ]

@@ -20,7 +20,7 @@ from alloccheck.compile.recursion import RoundRecursion
 from alloccheck.errors import Refused
 
 # isort: split
-from numba.core import dispatcher, registry, sigutils, typing
+from numba.core import dispatcher, registry, sigutils, types, typing
 from numba.core import target_extension as te
 from numba.core.decorators import jit
 from numba.core.runtime import rtsys
@@ -30,7 +30,10 @@ from numba.np.ufunc.ufuncbuilder import UFuncDispatcher
 from numba.stencils.stencil import StencilFunc
 
 ASSUMPTION_ATTRIBUTE = "__alloccheck_assumption__"
-"""Attribute under which `assume` leaves its mark on a Python function."""
+"""Attribute of a Python function that carries a trust declared by the user.
+
+Such a function stays a call of its own; what the trust says is for those who check.
+"""
 
 
 Flags = tuple[tuple[str, str], ...]
@@ -131,7 +134,8 @@ class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
         if chosen is not None:
             for declared in self.declared:
                 if declared.args == chosen.args:
-                    self.compile(declared)
+                    inferred = declared.return_type is types.undefined
+                    self.compile(tuple(declared.args) if inferred else declared)
                     signatures = [self.overloads[tuple(declared.args)].signature]
                     break
         name = self.py_func.__name__
@@ -243,8 +247,7 @@ class World:
             targetoptions=options,
             pipeline_class=original._compiler.pipeline_class,
         )
-        if not original._can_compile:
-            copy.declared = tuple(cres.signature for cres in original.overloads.values())
+        copy.declared = _declared_signatures(original)
         return copy
 
     def _effective_flags(self, original: Any) -> Flags:
@@ -331,6 +334,23 @@ class World:
             for cres in one.overloads.values()
             if cres.type_annotation is not None
         ]
+
+
+def _declared_signatures(original: Any) -> tuple[Any, ...] | None:
+    """Return the signatures that a user allowed for a dispatcher, or None for any.
+
+    A return type that was not declared is ``undefined``: it is inferred when it is needed.
+    """
+    if not original._can_compile:
+        return tuple(cres.signature for cres in original.overloads.values())
+    waiting = getattr(original, "declared_signatures", ())
+    if not waiting:
+        return None
+    found = []
+    for one in waiting:
+        arguments, return_type = sigutils.normalize_signature(one)
+        found.append(typing.signature(return_type or types.undefined, *arguments))
+    return tuple(found)
 
 
 def _copy_function(function: Any) -> Any:
