@@ -667,7 +667,9 @@ class _ModuleReader:
         return found
 
 
-def _skip_clauses(lines: Iterator[tuple[int, str]], mentions: set[str]) -> Iterator[tuple[int, str]]:
+def _skip_clauses(
+    lines: Iterator[tuple[int, str]], mentions: set[str]
+) -> Iterator[tuple[int, str]]:
     """Return the lines after those that belong to a landingpad."""
     for number, line in lines:
         if not line.startswith("          "):
