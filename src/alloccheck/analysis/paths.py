@@ -139,15 +139,15 @@ def _evaluate(
             return ranges
         case OneOf(values) if depth < _DEEPEST_CHOICE:
             found = EMPTY
-            for value in values:
-                found = found | _evaluate(function, value, state, codes, depth + 1)
+            for source in values:
+                found = found | _evaluate(function, source, state, codes, depth + 1)
             return found
         case Choice(arms) if depth < _DEEPEST_CHOICE:
             found = EMPTY
-            for value, facts in arms:
+            for arm, facts in arms:
                 narrowed = _refine(function, state, facts, codes, depth + 1)
                 if narrowed is not None:
-                    found = found | _evaluate(function, value, narrowed, codes, depth + 1)
+                    found = found | _evaluate(function, arm, narrowed, codes, depth + 1)
             return found
     # A phi that the walk has not entered, or something opaque.
     return FULL

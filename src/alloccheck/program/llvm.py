@@ -47,26 +47,18 @@ IndexOf = Callable[[str], int]
 """From the name of a block to its index."""
 
 _PLAIN, _DEFINES, _LOAD, _CALL, _END = range(5)
-_OPCODES: dict[str, int] = {
-    **dict.fromkeys(
-        """fneg fadd sub fsub mul fmul udiv sdiv fdiv urem srem frem shl lshr ashr
+_OPCODE_KINDS = {
+    _PLAIN: """fneg fadd sub fsub mul fmul udiv sdiv fdiv urem srem frem shl lshr ashr
         extractelement insertelement shufflevector insertvalue alloca store fence cmpxchg
         atomicrmw trunc fptrunc fpext fptoui fptosi uitofp sitofp ptrtoint ptrtoaddr bitcast
-        addrspacecast fcmp va_arg landingpad""".split(),
-        _PLAIN,
-    ),
-    **dict.fromkeys(
-        """add and or xor icmp zext sext select phi freeze extractvalue getelementptr
-        inttoptr""".split(),
-        _DEFINES,
-    ),
-    "load": _LOAD,
-    "call": _CALL,
-    **dict.fromkeys(
-        "ret br switch indirectbr invoke callbr resume unreachable".split(),
-        _END,
-    ),
+        addrspacecast fcmp va_arg landingpad""",
+    _DEFINES: """add and or xor icmp zext sext select phi freeze extractvalue getelementptr
+        inttoptr""",
+    _LOAD: "load",
+    _CALL: "call",
+    _END: "ret br switch indirectbr invoke callbr resume unreachable",
 }
+_OPCODES = {opcode: kind for kind, text in _OPCODE_KINDS.items() for opcode in text.split()}
 
 _INSTRUCTION = re.compile(rf"  (?:(%{NAME}) = )?(?:(?:tail|musttail|notail) )?([a-z_]+)(?![-\w$.])")
 _LABEL = re.compile(rf"({NAME}):(?: +;.*)?$")
@@ -81,7 +73,6 @@ _TABLE_ELEMENT = re.compile(
 )
 _POINTER_SELECT = re.compile(rf"select i1 [^,]+, ptr ([@%]{NAME}), ptr ([@%]{NAME})(?:, !|$)")
 _POINTER_PHI = re.compile(r"phi ptr (.*)")
-_INTTOPTR = re.compile(r"inttoptr \(i64 (-?\d+) to ptr\)")
 _TABLE = re.compile(r"\[\d+ x ptr\] \[(.*?)\](?:,|$)")
 
 _META = r"(?:, ![\w.]+ !\d+)*"
@@ -98,7 +89,10 @@ _TARGET_LABEL = re.compile(rf"label %({NAME})")
 _RETURN = re.compile(rf"  ret (?:void|i32 (%{NAME}|-?\d+)|.+?){_META}$")
 _RESULT_I32 = re.compile(r"(?:^|[ )])i32 (?:\([^@]*\) )?$")
 _SAFE_BUNDLES = frozenset({"deopt", "funclet"})
-_RESOLVABLE = frozenset({"internal", "private", "linkonce_odr", "weak_odr", "hidden"})
+_REPLACEABLE = frozenset(
+    {"external", "extern_weak", "weak", "linkonce", "common", "available_externally"}
+)
+"""Linkages whose definition here need not be the one that is used."""
 _MODULE_LINES = (";", "source_filename", "target ", "attributes #", "$", "uselistorder")
 
 
@@ -270,9 +264,7 @@ class _ModuleReader:
             self._fail(f"the target of ifunc {name!r} is chosen at load time")
         if kind == "alias":
             target = re.fullmatch(rf".*ptr @({NAME})(?:, partition .*)?", rest)
-            if target is None or not _RESOLVABLE.union({"external"}).issuperset(
-                w for w in words if w in {"weak", "linkonce", "common", "extern_weak"}
-            ):
+            if target is None or not _REPLACEABLE.isdisjoint(words):
                 self._fail(f"the target of alias {name!r} is not fixed")
             self._aliases[name] = plain(target[1])
             self._mentions.add(f"@{target[1]}")
@@ -634,7 +626,7 @@ class _ModuleReader:
         variable = self._globals.get(name)
         if variable is None or variable.linkage & {"externally_initialized", "external"}:
             return {None}
-        if variable.constant and not variable.linkage & {"weak", "linkonce", "common"}:
+        if variable.constant and not variable.linkage & _REPLACEABLE:
             if m := re.match(rf"ptr (@{NAME})(?:,|$)", variable.initialiser):
                 symbol = plain(m[1][1:])
                 symbol = self._aliases.get(symbol, symbol)
@@ -651,7 +643,7 @@ class _ModuleReader:
         if (
             variable is None
             or not variable.constant
-            or variable.linkage & {"external", "weak", "linkonce", "externally_initialized"}
+            or variable.linkage & (_REPLACEABLE | {"externally_initialized"})
         ):
             return {None}
         m = _TABLE.match(variable.initialiser)

@@ -8,20 +8,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-_EXACT = frozenset(
-    f"llvm.{name}"
-    for name in """
+_EXACT_NAMES = """
     assume donothing sideeffect trap ubsantrap pseudoprobe
     experimental.noalias.scope.decl var.annotation annotation prefetch
     stacksave stackrestore returnaddress frameaddress sponentry
     readcyclecounter readsteadycounter thread.pointer
     va_start va_end va_copy
-    """.split()
-)
-
-_FAMILIES = tuple(
-    f"llvm.{name}."
-    for name in """
+"""
+_FAMILY_NAMES = """
     lifetime.start lifetime.end invariant.start invariant.end launder.invariant.group
     strip.invariant.group dbg assume expect expect.with.probability is.constant objectsize
     memcpy memcpy.inline memmove memset memset.inline ssa.copy ptr.annotation annotation
@@ -43,8 +37,10 @@ _FAMILIES = tuple(
     x86.atomic.add.cc x86.atomic.sub.cc x86.atomic.and.cc x86.atomic.or.cc x86.atomic.xor.cc
     x86.sse x86.sse2 x86.sse3 x86.ssse3 x86.sse41 x86.sse42 x86.avx x86.avx2 x86.avx512
     x86.fma x86.f16c x86.bmi aarch64.neon
-    """.split()
-)
+"""
+_EXACT = frozenset(f"llvm.{name}" for name in _EXACT_NAMES.split())
+_FAMILIES = tuple(f"llvm.{name}." for name in _FAMILY_NAMES.split())
+"""An overloaded intrinsic: its name goes on with its types."""
 
 
 @lru_cache(maxsize=4096)

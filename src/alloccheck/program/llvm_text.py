@@ -23,15 +23,16 @@ INLINE_ASSEMBLY = re.compile(
 CONSTANT_ADDRESS = re.compile(r"inttoptr \(i64 (-?\d+) to ptr\)\(")
 _LOCAL_CALLEE = re.compile(rf"(%{NAME})\(")
 _ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2})")
+_LOCAL = re.compile(rf"%{NAME}")
 _LAST_TOKEN = re.compile(r'[%@]"[^"]*"$')
 
 
 def plain(name: str) -> str:
-    """Return a name without quotes and escapes.
+    r"""Return a name without quotes and escapes.
 
     Examples
     --------
-    >>> plain('"a b\\\\22c"'), plain("x.1")
+    >>> plain(r'"a b\22c"'), plain("x.1")
     ('a b"c', 'x.1')
     """
     if name[:1] != '"':
@@ -151,7 +152,7 @@ def pointer_callee(line: str, start: int) -> tuple[str, int] | None:
         if c == "%":
             if m := _LOCAL_CALLEE.match(line, i):
                 return m[1], m.end() - 1
-            if m := re.compile(rf"%{NAME}").match(line, i):
+            if m := _LOCAL.match(line, i):
                 i = m.end()
                 continue
         elif c == "@":
