@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from pathlib import Path as FilePath
 
@@ -432,13 +433,15 @@ def test_rules_name_functions_that_numba_has():
         for file in root.rglob("*.py")
         if "tests" not in file.parts
     }
+    silent = []
     for rule in help.rules():
         for pattern in rule.within:
             file, _, function = pattern.partition(":")
-            files = [name for name in sources if help.fnmatch.fnmatchcase(name, file)]
-            assert files, f"{rule.name}: no file {file}"
+            files = [name for name in sources if fnmatch.fnmatchcase(name, file)]
             wanted = re.compile(r"def \w*" + function.strip("*").replace("*", r"\w*"))
-            assert any(wanted.search(sources[name]) for name in files), f"{rule.name}: {pattern}"
+            if not any(wanted.search(sources[name]) for name in files):
+                silent.append(f"{rule.name}: {pattern}")
+    assert not silent
 
 
 # --- messages --------------------------------------------------------------------------------
