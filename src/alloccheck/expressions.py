@@ -127,17 +127,13 @@ def _expression(node: ast.expr | ast.stmt, lines: list[str], kinds: frozenset[st
     return Expression(text, kinds, node.lineno, start, end_line, end)
 
 
-def _statement_on(tree: ast.Module, line: int) -> ast.stmt | None:
-    """Return the innermost statement that covers a line."""
-    found: ast.stmt | None = None
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.stmt)
-            and node.lineno <= line <= (node.end_lineno or node.lineno)
-            and (found is None or node.lineno >= found.lineno)
-        ):
-            found = node
-    return found
+def _statements_on(tree: ast.Module, line: int) -> list[ast.stmt]:
+    """List the statements that cover a line, outermost first."""
+    return [
+        node
+        for node in ast.walk(tree)  # breadth first
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]
 
 
 def _header(statement: ast.stmt) -> list[ast.AST]:
@@ -192,12 +188,10 @@ def expressions_on(file: str, line: int) -> tuple[Expression, ...]:
     tree = _parse(source)
     if tree is None or line < 1:
         return ()
-    statement = _statement_on(tree, line)
-    if statement is None:
-        return ()
     lines = source.splitlines()
     found = [
         _expression(node, lines, kinds)
+        for statement in _statements_on(tree, line)
         for node, kinds in _candidates(statement)
         if node.lineno <= line <= (node.end_lineno or node.lineno)
     ]
@@ -248,9 +242,10 @@ def likely_expression(
         return outermost[0]
     source = _source(file)
     tree = _parse(source)
-    statement = _statement_on(tree, line) if tree is not None else None
-    if statement is None:
+    statements = _statements_on(tree, line) if tree is not None else []
+    if not statements:
         return None
+    statement = statements[-1]
     if any(isinstance(part, ast.stmt) for part in ast.iter_child_nodes(statement)):
         # A compound statement: its whole body is no useful place, its first line is.
         text = source.splitlines()[line - 1]

@@ -215,7 +215,9 @@ def advise(witness: Witness, kinds: frozenset[str] = frozenset()) -> Advice:
 
 
 def _widen(kinds: frozenset[str]) -> frozenset[str]:
-    return kinds | _ufunc_names() if "ufunc" in kinds else kinds
+    """Numba fuses operators and ufuncs into one loop: either stands for the whole expression."""
+    elementwise = frozenset({"ufunc", "operator"})
+    return kinds | elementwise | _ufunc_names() if kinds & elementwise else kinds
 
 
 @cache

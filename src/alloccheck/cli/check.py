@@ -101,9 +101,7 @@ def run_check(
     run = Run(strict=strict or config.strict)
     named = list(targets) or list(dict.fromkeys(name.split(":")[0] for name in config.signatures))
     if not named:
-        run.problems.append(
-            Problem("alloccheck check", "no target given, and no settings name any")
-        )
+        run.problems.append(Problem("check", "no target given, and no settings name any"))
         return run
     with import_path():
         found = discover(named, signatures, config, road)
@@ -273,16 +271,26 @@ def _use_color(choice: str) -> bool:
 
 @click.command("check")
 @click.argument("targets", nargs=-1, metavar="TARGET...")
-@click.option("--signature", "signatures", multiple=True, metavar="S",
-              help="Numba signature for the functions named by TARGET; may be repeated.")  # fmt: skip
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text",
-              show_default=True)  # fmt: skip
+@click.option(
+    "--signature",
+    "signatures",
+    multiple=True,
+    metavar="S",
+    help="Numba signature for the functions that TARGETs name; may be repeated.",
+)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
 @click.option("--strict", is_flag=True, help="A decorated function without signature exits with 2.")
-@click.option("--effects", type=click.Choice([str(one) for one in Guarantee]),
-              help="Check this guarantee instead of each function's own.")  # fmt: skip
+@click.option(
+    "--effects",
+    type=click.Choice([str(one) for one in Guarantee]),
+    help="Check this guarantee instead of each function's own.",
+)
 @click.option("--no-ignore-throw", is_flag=True, help="Count what happens only when raising, too.")
-@click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto",
-              show_default=True)  # fmt: skip
+@click.option(
+    "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True
+)
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -135,7 +135,7 @@ def _discover_target(
         raise UsageError(
             "--signature needs a function to apply to: write module:function or path.py:function"
         )
-    for one in _places(place):
+    for one in _places(place, road):
         try:
             module = _load(one, road)
             found.subjects.extend(_in_module(module, config, road, found))
@@ -143,26 +143,33 @@ def _discover_target(
             found.problems.append(Problem(one, str(error)))
 
 
-def _places(place: str) -> list[str]:
+def _places(place: str, road: Road) -> list[str]:
     """List the files or modules that a target without a function stands for."""
     path = Path(place)
     if path.is_dir():
         return [str(file) for file in sorted(path.rglob("*.py")) if _is_importable(file, path)]
-    if _is_path(place):
-        return [place]
+    return [place] if _is_path(place) else list(_modules(place, road))
+
+
+def _modules(name: str, road: Road) -> Iterator[str]:
+    """Yield a module's name and, for a package, those inside it.
+
+    A package that does not import is yielded too: loading it again tells the user why.
+    """
+    yield name
     try:
-        spec = importlib.util.find_spec(place)
-    except (ImportError, ValueError, AttributeError):
-        # A parent that is missing, broken or no package: importing it will say so properly.
-        return [place]
-    if spec is None or spec.submodule_search_locations is None:
-        return [place]
-    inside = pkgutil.walk_packages(list(spec.submodule_search_locations), f"{place}.", _ignore)
-    return [place, *sorted(one.name for one in inside if not one.name.endswith(".__main__"))]
+        module = _load(name, road)
+    except UsageError:
+        return
+    for inner in sorted(pkgutil.iter_modules(getattr(module, "__path__", ())), key=_module_name):
+        if inner.ispkg:
+            yield from _modules(f"{name}.{inner.name}", road)
+        elif inner.name != "__main__":
+            yield f"{name}.{inner.name}"
 
 
-def _ignore(name: str) -> None:
-    """Leave a package that does not import to the import proper, which reports it."""
+def _module_name(found: pkgutil.ModuleInfo) -> str:
+    return found.name
 
 
 def _is_importable(file: Path, top: Path) -> bool:
@@ -183,11 +190,11 @@ def _is_path(place: str) -> bool:
 
 def _load(place: str, road: Road) -> types.ModuleType:
     """Import a file or module; decorators in it do not prove, and its output goes to stderr."""
-    if Path(place).is_dir():
+    is_path = _is_path(place)
+    if is_path and Path(place).is_dir():
         raise UsageError(
             f"{place} is a directory; expected a file or module that holds the function"
         )
-    is_path = _is_path(place)
     if is_path and not Path(place).is_file():
         raise UsageError(f"no such file or directory: {place}")
     try:
@@ -269,7 +276,7 @@ def _named(
     for index, part in enumerate(function.split(".")):
         if not hasattr(owner, part):
             within = ".".join([module.__name__, *function.split(".")[:index]])
-            known = tuple(name for name in vars(owner) if not name.startswith("__"))
+            known = tuple(name for name in dir(owner) if not name.startswith("__"))
             hint = nearest(part, known) if known else ""
             raise UsageError(f"{within} has no attribute {part!r}{hint}")
         owner = getattr(owner, part)
