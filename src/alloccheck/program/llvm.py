@@ -480,7 +480,7 @@ class _ModuleReader:
         for i, block in enumerate(draft.blocks):
             edges: tuple[Edge, ...] = ()
             returns: str | None = None
-            opcode = block.end.split(None, 1)[0] if block.end[2] != "%" else "invoke"
+            opcode = "invoke" if block.end[2] == "%" else block.end.split(None, 1)[0].rstrip(",")
             if opcode == "ret":
                 m = _RETURN.match(block.end)
                 if m is None:
