@@ -1,0 +1,8 @@
+"""A number written as text is a new string."""
+
+
+def ENTRY(n):
+    return len(str(n))  # ! allocate
+
+
+SIGNATURE = "(int64,)"
