@@ -1,12 +1,39 @@
-"""From witnesses to findings that people read: codes, messages, help; and the report."""
+"""From witnesses to findings that people read: codes, messages, help; and the report.
+
+Knows the effects and the table of remedies; nothing of terminals, compilers or decorators.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+from alloccheck import expressions, help
+from alloccheck.analysis.summary import Witness
 from alloccheck.effects import Effect, Guarantee, Occasion, Path
-from alloccheck.source import Backtrace
+from alloccheck.source import Backtrace, Frame
+
+FirstCall = Literal["prepare", "forbid", "allow"]
+"""What to do about effects that only a first call can have."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeHint:
+    """What the compiler knows about a user's line.
+
+    Parameters
+    ----------
+    type : str
+        The Numba type of the value that is made there.
+    expression : str or None
+        The source expression, when the compiler knows it better than the syntax tells.
+    """
+
+    type: str
+    expression: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +60,10 @@ class Finding:
         Innermost frame first.
     reason, source, help : str
         Why we believe it, where to check, and the usual remedy.
+    location : Frame or None
+        The innermost frame that the user wrote; its column is that of the expression.
+    end_column : int or None
+        Column just behind the expression when it ends on the location's line.
     """
 
     code: str
@@ -48,6 +79,13 @@ class Finding:
     reason: str
     source: str
     help: str
+    location: Frame | None = None
+    end_column: int | None = None
+
+    @property
+    def title(self) -> str:
+        """The code's title, e.g. ``array allocation``."""
+        return help.codes()[self.code]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +126,237 @@ class Report:
     def ok(self) -> bool:
         """Whether the guarantee is proved."""
         return not self.findings
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as plain data, in the schema of ``docs/json-schema.md``."""
+        from alloccheck.report.json import to_json
+
+        return to_json(self)
+
+    def __str__(self) -> str:
+        from alloccheck.report.text import render_text
+
+        return render_text(self, width=max(shutil.get_terminal_size((100, 24)).columns, 60))
+
+    def _repr_html_(self) -> str:
+        from alloccheck.report.html import render_html
+
+        return render_html(self)
+
+
+def findings_from(
+    witnesses: Iterable[Witness],
+    *,
+    guarantee: Guarantee,
+    ignore_throw: bool,
+    first_call: FirstCall,
+    types: Callable[[Frame], TypeHint | None] = lambda frame: None,
+    prepared: frozenset[str] = frozenset(),
+    also_forbidden: frozenset[Effect] = frozenset(),
+) -> tuple[Finding, ...]:
+    """Turn the witnesses that stand against a guarantee into findings.
+
+    Parameters
+    ----------
+    witnesses : iterable of Witness
+        Everything that the entry as a whole may do.
+    guarantee : Guarantee
+        Witnesses of effects that it does not forbid are left out.
+    ignore_throw : bool
+        Leave out what happens only when the call ends by raising.
+    first_call : {"prepare", "forbid", "allow"}
+        ``"prepare"`` leaves out what only the first call of the process does and the checker has
+        done already; ``"allow"`` leaves out everything that only a first call does; ``"forbid"``
+        leaves out nothing.
+    types : callable
+        What the compiler knows about a frame of the user's.
+    prepared : frozenset of str
+        Symbols whose process-wide set-up the checker has triggered and verified.
+    also_forbidden : frozenset of Effect
+        Effects that are forbidden besides, as raising is for a C entry.
+
+    Returns
+    -------
+    tuple of Finding
+        In the order of file, line, column, code, symbol and trace; equal ones are merged.
+
+    Examples
+    --------
+    >>> witness = Witness(Effect.ALLOCATE, Path.RAISE, Occasion.EVERY_CALL,
+    ...                   "NRT_Allocate", "takes memory", "nrt.cpp:1", ())
+    >>> findings_from([witness], guarantee=Guarantee.NONALLOCATING, ignore_throw=True,
+    ...               first_call="prepare")
+    ()
+    >>> [finding] = findings_from([witness], guarantee=Guarantee.NONALLOCATING,
+    ...                           ignore_throw=False, first_call="prepare")
+    >>> finding.message
+    'allocates memory when it raises'
+
+    Notes
+    -----
+    `raise` is an effect like any other and counts only under a guarantee that forbids it.
+    """
+    kept = [
+        witness
+        for witness in witnesses
+        if witness.effect in guarantee.forbidden | also_forbidden
+        and not (ignore_throw and witness.path is Path.RAISE)
+        and not _excused(witness, first_call, prepared)
+    ]
+    unique: dict[tuple[object, ...], Witness] = {}
+    for witness in sorted(kept, key=lambda one: _PATHS.index(one.path)):
+        same = (
+            witness.effect,
+            witness.occasion,
+            witness.symbol,
+            witness.source,
+            witness.condition,
+            witness.size,
+            witness.backtrace,
+        )
+        unique.setdefault(same, witness)
+    return tuple(sorted((_finding(one, types) for one in unique.values()), key=_order))
+
+
+_PATHS = (Path.RETURN, Path.DIVERGE, Path.RAISE)
+"""Of equal witnesses on several paths, the one on the first of these is kept."""
+
+
+def only_seen_in(witness: Witness, reader: Literal["IR", "machine code"]) -> Witness:
+    """Mark a witness that one reader shows and the other does not, for codes ``AC9xx``.
+
+    Parameters
+    ----------
+    witness : Witness
+        What the one reader shows.
+    reader : {"IR", "machine code"}
+        Which one.
+
+    Returns
+    -------
+    Witness
+        The same, with its effect unknown, because nobody can say which reader is right.
+    """
+    return dataclasses.replace(
+        witness,
+        effect=Effect.UNKNOWN,
+        source=f"seen in the {reader} alone; {witness.source}",
+        reason=f"may {witness.effect}, but only the {reader} shows it: {witness.reason}",
+    )
+
+
+def _excused(witness: Witness, first_call: FirstCall, prepared: frozenset[str]) -> bool:
+    if witness.occasion is Occasion.EVERY_CALL or first_call == "forbid":
+        return False
+    if first_call == "allow":
+        return True
+    return witness.occasion is Occasion.FIRST_CALL and witness.symbol in prepared
+
+
+def _finding(witness: Witness, types: Callable[[Frame], TypeHint | None]) -> Finding:
+    location = help.user_frame(witness.backtrace)
+    on_line = expressions.expressions_on(location.file, location.line) if location else ()
+    kinds = frozenset(kind for one in on_line for kind in one.kinds)
+    advice = help.advise(witness, kinds)
+    hint = types(location) if location else None
+    expression = (
+        expressions.likely_expression(location.file, location.line, location.column, advice.kinds)
+        if location
+        else None
+    )
+    end_column = None
+    if location and expression:
+        if expression.line == location.line:
+            location = dataclasses.replace(location, column=expression.column)
+        if expression.line == expression.end_line == location.line:
+            end_column = expression.end_column
+    text = (hint.expression if hint else None) or (expression.text if expression else None)
+    type_ = hint.type if hint and witness.effect is Effect.ALLOCATE else None
+    return Finding(
+        code=advice.code,
+        effect=witness.effect,
+        path=witness.path,
+        occasion=witness.occasion,
+        symbol=witness.symbol,
+        message=_message(witness, advice, type_, text),
+        type=type_,
+        expression=text,
+        size=witness.size,
+        backtrace=witness.backtrace,
+        reason=witness.reason,
+        source=witness.source,
+        help=_help(advice.help, text),
+        location=location,
+        end_column=end_column,
+    )
+
+
+def _message(
+    witness: Witness, advice: help.Advice, type_: str | None, expression: str | None
+) -> str:
+    """Write one sentence: what happens, to what, when, and in which expression."""
+    what = advice.what
+    if type_ is not None:
+        what = type_ if advice.typed else f"{what} ({type_})"
+    elif witness.size is not None and witness.effect is Effect.ALLOCATE:
+        what = f"{witness.size} bytes for {what}" if what != "memory" else f"{witness.size} bytes"
+    match witness.effect:
+        case Effect.ALLOCATE:
+            sentence = f"{'may allocate' if witness.condition else 'allocates'} {what}"
+        case Effect.FREE:
+            sentence = f"may free {what}"
+        case Effect.BLOCK:
+            sentence = f"may wait for {what}"
+        case Effect.PYTHON:
+            sentence = f"enters the interpreter for {what}"
+        case Effect.DISPATCH:
+            sentence = f"calls through {what}, whose target is not known"
+        case Effect.RAISE:
+            sentence = f"may raise {what}"
+        case Effect.UNKNOWN:
+            sentence = f"reaches {what}: {witness.symbol}"
+    if witness.effect is Effect.PYTHON and what == "the interpreter":
+        sentence = f"enters the interpreter at {witness.symbol}"
+    when = {
+        Path.RETURN: f" on {witness.occasion}" if witness.occasion is _EVERY else "",
+        Path.RAISE: " when it raises",
+        Path.DIVERGE: " in a loop that never ends",
+    }[witness.path]
+    if witness.occasion is not _EVERY:
+        when += f" on the {witness.occasion}"
+    if witness.effect in (Effect.DISPATCH, Effect.UNKNOWN) and witness.occasion is _EVERY:
+        when = when if witness.path is not Path.RETURN else ""
+    if witness.condition:
+        when += f" if {witness.condition}"
+    return sentence + when + (f": {_short(expression)}" if expression else "")
+
+
+_EVERY = Occasion.EVERY_CALL
+
+
+def _short(text: str, width: int = 60) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= width else flat[: width - 3] + "..."
+
+
+def _help(template: str, expression: str | None) -> str:
+    if "{buffer}" not in template:
+        return template
+    steps = expressions.into_buffer(expression) if expression else None
+    return template.replace("{buffer}", f"`{steps}`" if steps else "or loop over the elements")
+
+
+def _order(finding: Finding) -> tuple[object, ...]:
+    where = finding.location
+    return (
+        where.file if where else "",
+        where.line if where else 0,
+        (where.column or 0) if where else 0,
+        finding.code,
+        finding.symbol,
+        tuple((one.file, one.line, one.column or 0, one.function) for one in finding.backtrace),
+        finding.effect,
+        finding.occasion,
+        finding.path,
+        finding.size or 0,
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from alloccheck.program.ranges import Ranges
 from alloccheck.source import Backtrace
 
 # --- what a call can reach ------------------------------------------------------------------
@@ -87,14 +88,6 @@ class OneOf:
 
 
 @dataclass(frozen=True, slots=True)
-class Opaque:
-    """A value of which nothing is known."""
-
-
-Value = Constant | CallResult | Phi | OneOf | Opaque
-
-
-@dataclass(frozen=True, slots=True)
 class Fact:
     """What taking an edge says about a value: it equals, or differs from, a constant."""
 
@@ -104,11 +97,41 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
+class Within:
+    """What taking an edge says about a value: it lies in a set of integers."""
+
+    value: str
+    ranges: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A value chosen by a comparison: each arm is a value name and the facts that chose it."""
+
+    arms: tuple[tuple[str, tuple[Fact | Within, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """An integer of which only a set that holds it is known."""
+
+    ranges: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A value of which nothing is known."""
+
+
+Value = Constant | CallResult | Phi | OneOf | Choice | Bounded | Opaque
+
+
+@dataclass(frozen=True, slots=True)
 class Edge:
-    """A control-flow edge with the facts that hold when it is taken."""
+    """A control-flow edge with the facts, all of which hold when it is taken."""
 
     target: int
-    facts: tuple[Fact, ...] = ()
+    facts: tuple[Fact | Within, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +142,13 @@ class Call:
     block: int
     target: Target
     location: int | None = None
-    """Key for `Program.backtrace`."""
+    """Key for `Program.locate`."""
     size: int | None = None
     """Constant byte count of an allocation, when the reader knows one."""
     operand: str | None = None
     """Name of the first pointer operand, for pairing reference counts."""
+    arguments: tuple[str, ...] = ()
+    """Value names or constants passed, in order; empty when the reader does not know them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +176,12 @@ class Function:
     calls: tuple[Call, ...]
     values: Mapping[str, Value] = field(default_factory=dict)
     has_status: bool = False
-    """Whether the integer it returns is a status code (0 and negative ones listed elsewhere)."""
+    """Whether it returns a 32-bit integer that may be a status code. Which of these functions
+    follow a status convention is for the analysis to say."""
+    parameters: tuple[str, ...] = ()
+    """Names of its parameters in order, as they occur in `Call.arguments`."""
+    location: int | None = None
+    """Key for `Program.locate` of the function itself, for calls that have no location."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +194,5 @@ class Program:
     """Functions whose address is stored or passed somewhere."""
     locate: Callable[[int], Backtrace]
     """From a call's `location` to its backtrace, innermost frame first."""
+    entry: str = ""
+    """Symbol of the function that the program was read for."""

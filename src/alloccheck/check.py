@@ -1,0 +1,406 @@
+"""The one road from a question to a verdict: job, artifact, program, summaries, report.
+
+Each step is a call of another floor. Nothing here knows terminals or decorators.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from alloccheck.analysis.contracts import Contract, ContractTable, load_contracts
+from alloccheck.analysis.solve import Assumed, Solution, solve
+from alloccheck.analysis.summary import Witness
+from alloccheck.assumptions import AssumptionMark
+from alloccheck.certificate import Certificate, External, source_digest
+from alloccheck.compile.annotations import heap_types_by_line
+from alloccheck.compile.artifact import Artifact, Built, build
+from alloccheck.compile.job import CompileJob
+from alloccheck.compile.prepare import prepare
+from alloccheck.compile.target import make_job, python_function, types_of_call
+from alloccheck.effects import Effect, Guarantee, Occasion, Path
+from alloccheck.errors import AllocCheckException, CompileError, UsageError
+from alloccheck.findings import Assumption, FirstCall, Report, TypeHint, findings_from
+from alloccheck.program.llvm import read_module
+from alloccheck.program.model import Program
+from alloccheck.source import Frame
+from alloccheck.symbols import well_known_name
+
+# isort: split
+from numba.core.errors import ForceLiteralArg, NumbaError
+
+Entry = Literal["python", "c"]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What is asked of a function, apart from its signature.
+
+    Parameters
+    ----------
+    guarantee : Guarantee
+        Which effects are forbidden.
+    ignore_throw : bool
+        Leave out what happens only when the call as a whole ends by raising.
+    first_call : {"prepare", "forbid", "allow"}
+        How process-wide lazy set-up is treated.
+    entry : {"python", "c"}
+        Check the native function, or its C entry.
+    contracts : tuple of Contract
+        The user's own contracts for external symbols.
+    """
+
+    guarantee: Guarantee = Guarantee.NONALLOCATING
+    ignore_throw: bool = True
+    first_call: FirstCall = "prepare"
+    entry: Entry = "python"
+    contracts: tuple[Contract, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        guarantee: str | Guarantee = Guarantee.NONALLOCATING,
+        ignore_throw: bool = True,
+        first_call: str = "prepare",
+        entry: str = "python",
+        contracts: Iterable[Contract] = (),
+    ) -> Policy:
+        """Validate words that users wrote.
+
+        Raises
+        ------
+        UsageError
+            Naming the word and the possible ones.
+
+        Examples
+        --------
+        >>> Policy.of("nonblocking").guarantee
+        <Guarantee.NONBLOCKING: 'nonblocking'>
+        >>> Policy.of("nonalocating")
+        Traceback (most recent call last):
+            ...
+        alloccheck.errors.UsageError: guarantee must be one of nonallocating, nonblocking, \
+found 'nonalocating'
+        """
+        words: Mapping[str, tuple[object, tuple[str, ...]]] = {
+            "guarantee": (guarantee, tuple(map(str, Guarantee))),
+            "first_call": (first_call, ("prepare", "forbid", "allow")),
+            "entry": (entry, ("python", "c")),
+        }
+        for name, (value, allowed) in words.items():
+            if value not in allowed:
+                raise UsageError(f"{name} must be one of {', '.join(allowed)}, found {value!r}")
+        if not isinstance(ignore_throw, bool):
+            raise UsageError(f"ignore_throw must be True or False, found {ignore_throw!r}")
+        return cls(Guarantee(guarantee), ignore_throw, first_call, entry, tuple(contracts))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A report and the artifact that it speaks of."""
+
+    report: Report
+    artifact: Artifact
+
+
+def prove(job: CompileJob, policy: Policy) -> Verdict:
+    """Build a job's artifact and check it.
+
+    Parameters
+    ----------
+    job : CompileJob
+        The question.
+    policy : Policy
+        What is asked of it.
+
+    Returns
+    -------
+    Verdict
+        Whether or not the guarantee holds.
+    """
+    built = build(job)
+    started = time.perf_counter()
+    program = read_module(built.listing, _entry_symbol(built, policy))
+    read = time.perf_counter()
+    contracts = load_contracts(policy.contracts)
+    solution = _solve(program, contracts, built)
+    solved = time.perf_counter()
+    report = _report(job, policy, built, program, contracts, solution)
+    report.timings.update(
+        built.timings, read=read - started, solve=solved - read, report=time.perf_counter() - solved
+    )
+    return Verdict(report, built.artifact)
+
+
+def analyze(
+    target: Callable[..., Any],
+    signature: Any = None,
+    *,
+    guarantee: str | Guarantee = Guarantee.NONALLOCATING,
+    ignore_throw: bool = True,
+    first_call: str = "prepare",
+    entry: str = "python",
+    contracts: Iterable[Contract] = (),
+    **jit_options: Any,
+) -> Report:
+    """Check a function for a signature, without running or changing it.
+
+    Parameters
+    ----------
+    target : Callable
+        A Python function, an ``njit`` dispatcher or a ``cfunc``.
+    signature : str, tuple of numba types, or numba signature
+        For example ``"float64(float64[::1], float64)"``; the return type may be left out.
+    guarantee : {"nonallocating", "nonblocking"}
+        Which effects are forbidden.
+    ignore_throw : bool
+        Leave out what happens only when the call as a whole ends by raising.
+    first_call : {"prepare", "forbid", "allow"}
+        How process-wide lazy set-up is treated.
+    entry : {"python", "c"}
+        Check the native function, or its C entry.
+    contracts : iterable of Contract
+        Your own contracts for external symbols.
+    **jit_options
+        Numba's, such as ``fastmath=True``; on a dispatcher they override its own.
+
+    Returns
+    -------
+    Report
+        The verdict with its findings.
+
+    Raises
+    ------
+    UsageError
+        For a wrong signature, option or target.
+    CompileError
+        When the function does not compile; Numba's message is inside.
+    Refused
+        When it uses something that cannot be proved or bound.
+
+    Examples
+    --------
+    >>> def total(x):
+    ...     s = 0.0
+    ...     for v in x:
+    ...         s += v
+    ...     return s
+    >>> analyze(total, "float64(float64[::1])").ok
+    True
+
+    Notes
+    -----
+    The question is AllocCheck.jl's ``check_allocs(f, types)``; the answer speaks of machine code
+    that can be run afterwards, see :func:`alloccheck.check_allocs`.
+    """
+    policy = Policy.of(guarantee, ignore_throw, first_call, entry, contracts)
+    return _explained(make_job(target, signature, jit_options), policy)
+
+
+def check_call(
+    target: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Report:
+    """Check a function for the types of the given arguments, without calling it.
+
+    Parameters
+    ----------
+    target : Callable
+        See `analyze`.
+    *args, **kwargs
+        The arguments of a call.
+
+    Returns
+    -------
+    Report
+        See `analyze`; raises the same errors. A decorated function is asked its own guarantee.
+
+    Examples
+    --------
+    >>> def scale(out, x, g):
+    ...     for i in range(x.size):
+    ...         out[i] = g * x[i]
+    >>> import numpy as np
+    >>> check_call(scale, np.zeros(3), np.ones(3), 2.0).ok
+    True
+    """
+    policy = getattr(target, "policy", None) or Policy()
+    signature = types_of_call(python_function(target), args, kwargs)
+    return _explained(make_job(target, signature), policy)
+
+
+def _explained(job: CompileJob, policy: Policy) -> Report:
+    """Prove, and turn Numba's errors into ours, with the question in front."""
+    try:
+        return prove(job, policy).report
+    except AllocCheckException:
+        raise
+    except (NumbaError, ForceLiteralArg, NotImplementedError) as error:
+        arguments = ", ".join(map(str, job.argument_types))
+        raise CompileError(
+            f"{job.function.__module__}:{job.function.__qualname__} does not compile for "
+            f"({arguments}). Numba says:\n{error}"
+        ) from None
+
+
+# --- the steps ------------------------------------------------------------------------------------
+
+
+def _entry_symbol(built: Built, policy: Policy) -> str:
+    artifact = built.artifact
+    if policy.entry == "c":
+        if artifact.c_symbol is None:
+            raise UsageError(
+                f"{artifact.signature} has no C entry: its types cannot be passed by value"
+            )
+        if not policy.ignore_throw:
+            return artifact.c_symbol
+    # A C entry turns raising into returning; with `ignore_throw` that part is left out.
+    return artifact.symbol
+
+
+def _solve(program: Program, contracts: ContractTable, built: Built) -> Solution:
+    assumed = {
+        symbol: Assumed(mark.effects, mark.reason) for symbol, mark in built.assumed_symbols.items()
+    }
+    return solve(
+        program, contracts.lookup, assumptions=assumed, address_names=well_known_name
+    )
+
+
+def _report(
+    job: CompileJob,
+    policy: Policy,
+    built: Built,
+    program: Program,
+    contracts: ContractTable,
+    solution: Solution,
+) -> Report:
+    artifact = built.artifact
+    witnesses = [*solution.witnesses, *_added_by_code_generation(built, program, contracts)]
+    lazy = {one.symbol for one in witnesses if one.occasion is Occasion.FIRST_CALL}
+    prepared = prepare(lazy) if policy.first_call == "prepare" else frozenset()
+    hints = heap_types_by_line(built.annotations)
+
+    def type_hint(frame: Frame) -> TypeHint | None:
+        found = hints.get((frame.file, frame.line))
+        return TypeHint(found) if found else None
+
+    raises_to_c = policy.entry == "c" and not policy.ignore_throw and solution.may_raise
+    findings = findings_from(
+        witnesses,
+        guarantee=policy.guarantee,
+        ignore_throw=policy.ignore_throw,
+        first_call=policy.first_call,
+        types=type_hint,
+        prepared=prepared,
+        also_forbidden=frozenset({Effect.RAISE}) if raises_to_c else frozenset(),
+    )
+    effects = {one.effect for one in witnesses if one.path is not Path.RAISE}
+    if solution.may_raise:
+        effects.add(Effect.RAISE)
+    assumptions = tuple(
+        _assumption(mark, symbol in solution.assumptions_used)
+        for symbol, mark in sorted(built.assumed_symbols.items(), key=lambda one: one[1].function)
+    )
+    function = f"{job.function.__module__}:{job.function.__qualname__}"
+    certificate = Certificate(
+        function=function,
+        signature=_written(artifact.signature),
+        guarantee=policy.guarantee,
+        ignore_throw=policy.ignore_throw,
+        first_call=policy.first_call,
+        proved=not findings,
+        digest=artifact.digest,
+        source_digest=source_digest(job.function),
+        externals=_externals(program, contracts, prepared),
+        assumptions=tuple((one.function, one.reason) for one in assumptions if one.used),
+        prepared=tuple(sorted(prepared)),
+        configuration=artifact.configuration.to_json(),
+    )
+    code = job.function.__code__
+    return Report(
+        function=function,
+        file=code.co_filename,
+        line=code.co_firstlineno,
+        signature=_written(artifact.signature),
+        guarantee=policy.guarantee,
+        ignore_throw=policy.ignore_throw,
+        findings=findings,
+        effects=frozenset(effects),
+        assumptions=assumptions,
+        notes=tuple(f"may end the process: {one}" for one in solution.noted),
+        certificate=certificate,
+    )
+
+
+def _assumption(mark: AssumptionMark, used: bool) -> Assumption:
+    return Assumption(mark.function, tuple(sorted(mark.effects)), mark.reason, used)
+
+
+def _written(signature: Any) -> str:
+    """Return a signature in Numba's form, ``ret(args...)``."""
+    return f"{signature.return_type}({', '.join(map(str, signature.args))})"
+
+
+def _externals(
+    program: Program, contracts: ContractTable, prepared: frozenset[str]
+) -> tuple[External, ...]:
+    found = []
+    for symbol in sorted(program.externals):
+        contract = contracts.lookup(symbol)
+        if contract is None:
+            continue
+        evidence = "contract, prepared" if symbol in prepared else "contract"
+        found.append(External(symbol, evidence, contract.reason, contract.source))
+    return tuple(found)
+
+
+def _added_by_code_generation(
+    built: Built, program: Program, contracts: ContractTable
+) -> list[Witness]:
+    """Classify the calls that machine code has and the IR has not.
+
+    Code generation turns some instructions into calls (``frem`` into ``fmod``). Each external
+    symbol that a function's code refers to and its IR does not mention needs a contract as well.
+    """
+    mentioned = {
+        symbol
+        for function in program.functions.values()
+        for call in function.calls
+        for symbol in _symbols_of(call.target)
+    }
+    mentioned |= program.externals
+    found = []
+    for symbol in built.object_file.undefined:
+        if symbol in mentioned or f"@{symbol} =" in built.listing:
+            continue
+        contract = contracts.lookup(symbol)
+        if contract is None:
+            found.append(_added(symbol, Effect.UNKNOWN, Occasion.EVERY_CALL, _UNKNOWN, "", ""))
+            continue
+        found.extend(
+            _added(
+                symbol, one.effect, one.occasion, contract.reason, contract.source,
+                contract.condition,
+            )
+            for one in contract.effects
+        )
+    return found
+
+
+_UNKNOWN = "code generation calls it and no contract says what it does"
+
+
+def _added(
+    symbol: str, effect: Effect, occasion: Occasion, reason: str, source: str, condition: str
+) -> Witness:
+    return Witness(effect, Path.RETURN, occasion, symbol, reason, source, (), None, condition)
+
+
+def _symbols_of(target: Any) -> tuple[str, ...]:
+    symbol = getattr(target, "symbol", None)
+    return (symbol,) if isinstance(symbol, str) else ()

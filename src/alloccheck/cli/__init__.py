@@ -1,0 +1,48 @@
+"""The command `alloccheck`: a group whose commands are each a module of this package.
+
+Knows the names of the commands; a command's module is loaded when it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib import metadata
+
+import click
+
+COMMANDS = ("check",)
+"""Each is a module of this package with a click command named `command`."""
+
+
+class _Commands(click.Group):
+    """A group that imports a command's module on use, so that ``--version`` stays fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"alloccheck.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+
+def version() -> str:
+    """Return the installed version of alloccheck.
+
+    Examples
+    --------
+    >>> bool(version())
+    True
+    """
+    try:
+        return metadata.version("alloccheck")
+    except metadata.PackageNotFoundError:
+        return "0+uninstalled"
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version(), prog_name="alloccheck")
+def main() -> None:
+    """Prove that Numba-compiled functions do not allocate."""

@@ -1,0 +1,400 @@
+"""The closed artifact: one module, one engine, and the machine code that was checked.
+
+Closing links every callee into the root's module, resolves recursion to direct calls, optimises
+as Numba does, makes everything internal but the entries, and emits one object. Every undefined
+symbol of that object is resolved before it is loaded, and loading adds nothing to it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import llvmlite.binding as ll
+
+from alloccheck.compile.contexts import UNRESOLVED, WorldLibrary, parse_like
+from alloccheck.compile.entry import add_c_entry, has_c_signature
+from alloccheck.compile.job import CompileJob, Configuration
+from alloccheck.compile.objectfile import ObjectFile, read_object
+from alloccheck.compile.recursion import RoundRecursion, compile_to_fixpoint
+from alloccheck.compile.world import FunctionVariants, World
+from alloccheck.errors import Refused
+
+# isort: split
+from numba import _dynfunc
+from numba.core import typing
+from numba.core.environment import lookup_environment
+
+ENVIRONMENT_PREFIX = "_ZN08NumbaEnv"
+
+_immortal: list[Any] = []
+"""Code that values made by it may outlive; see `Artifact`."""
+
+
+class _Engine:
+    """Owns the machine code of one artifact."""
+
+    def __init__(self, execution_engine: Any, object_code: bytes) -> None:
+        self._engine = execution_engine
+        self._engine.add_object_file(ll.ObjectFileRef.from_data(object_code))
+        self._engine.finalize_object()
+
+    def address(self, symbol: str) -> int:
+        return int(self._engine.get_function_address(symbol))
+
+    def data_address(self, symbol: str) -> int:
+        return int(self._engine.get_global_value_address(symbol))
+
+
+class ClosedLibrary:
+    """What is left of a code library once its module is closed: text and addresses.
+
+    Stands where Numba expects ``CompileResult.library``.
+    """
+
+    def __init__(self, name: str, listing: str, engine: _Engine, symbols: frozenset[str]) -> None:
+        self.name = name
+        self._listing = zlib.compress(listing.encode(), 1)
+        self._engine = engine
+        self._symbols = symbols
+
+    def get_llvm_str(self) -> str:
+        """Return the optimised IR that was checked."""
+        return zlib.decompress(self._listing).decode()
+
+    def get_asm_str(self) -> str:
+        """Return the assembly of the closed module."""
+        module = ll.parse_assembly(self.get_llvm_str())
+        target = ll.Target.from_triple(module.triple or ll.get_process_triple())
+        return str(target.create_target_machine().emit_assembly(module))
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Return a function's address, or 0 when the artifact has no such entry."""
+        return self._engine.address(name) if name in self._symbols else 0
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Loaded machine code, closed and bound; what was checked is this and nothing else.
+
+    Parameters
+    ----------
+    job : CompileJob
+        The question.
+    configuration : Configuration
+        Settings, CPU and versions that it was compiled under.
+    result : CompileResult
+        Numba's result, with an entry point for the C dispatcher.
+    symbol, c_symbol : str
+        Symbols of the native function and of its C entry (None where types have no C form).
+    address, c_address : int
+        Their addresses in this process.
+    digest : str
+        Machine code, read-only data and relocation targets.
+    externals : mapping
+        Address of each undefined symbol that the code is bound to.
+    rounds : int
+        Hermetic rounds that recursion took.
+    """
+
+    job: CompileJob
+    configuration: Configuration
+    result: Any
+    symbol: str
+    c_symbol: str | None
+    address: int
+    c_address: int | None
+    digest: str
+    externals: Mapping[str, int]
+    rounds: int
+    object_code: bytes = field(repr=False)
+    """The object, compressed by zlib."""
+    keepalive: tuple[Any, ...] = field(repr=False, default=())
+
+    @property
+    def signature(self) -> Any:
+        """Numba's full signature, with the return type that was inferred or declared."""
+        return self.result.signature
+
+    def object_file(self) -> ObjectFile:
+        """Read the object that was loaded."""
+        return read_object(zlib.decompress(self.object_code))
+
+
+@dataclass(frozen=True)
+class Built:
+    """An artifact and what only the check needs of it."""
+
+    artifact: Artifact
+    listing: str
+    """Text of the optimised, closed module."""
+    object_file: ObjectFile
+    assumed_symbols: Mapping[str, Any]
+    annotations: tuple[Any, ...]
+    timings: Mapping[str, float]
+
+
+def build(job: CompileJob) -> Built:
+    """Compile, close and load a job's artifact.
+
+    Parameters
+    ----------
+    job : CompileJob
+        The question.
+
+    Returns
+    -------
+    Built
+        The artifact, ready to be called, with the listing for the check.
+
+    Raises
+    ------
+    Refused
+        When the code cannot be closed: unresolved symbol, object mode, foreign library.
+    RecursionFault
+        When recursion has no answer.
+    numba.core.errors.NumbaError
+        Numba's own, for code that does not compile.
+    """
+    start = time.perf_counter()
+    variants = FunctionVariants()
+
+    def one_round(recursion: RoundRecursion) -> Built:
+        world = World(recursion, variants)
+        with world.active():
+            result = world.compile(job)
+            compiled = time.perf_counter()
+            closed = _close(world, result)
+        return _load(job, world, result, closed, start, compiled)
+
+    built, rounds = compile_to_fixpoint(one_round, _unify)
+    return built if rounds == 1 else _with_rounds(built, rounds)
+
+
+def _unify(first: Any, second: Any) -> Any:
+    from alloccheck.compile.isolation import global_typing_context
+
+    return global_typing_context().unify_types(first, second)
+
+
+def _with_rounds(built: Built, rounds: int) -> Built:
+    from dataclasses import replace
+
+    return replace(built, artifact=replace(built.artifact, rounds=rounds))
+
+
+@dataclass(frozen=True)
+class _Closed:
+    library: WorldLibrary
+    object_code: bytes
+    listing: str
+    object_file: ObjectFile
+    entries: tuple[str, ...]
+    c_symbol: str | None
+    environment: Any
+
+
+def _close(world: World, result: Any) -> _Closed:
+    """Turn the root's open library into one closed object."""
+    descriptor = result.fndesc
+    pending = result.entry_point
+    library = result.library
+    context = world.target_context.subtarget(
+        environment=pending.environment, fndesc=descriptor, enable_nrt=True
+    )
+    if library._finalized:
+        # Something linked the root already (an assumption, a reference to itself).
+        root = library
+        library = world.target_context.codegen().create_library(descriptor.llvm_func_name)
+        library.add_linking_library(root)
+    entries = [descriptor.mangled_name, descriptor.llvm_cpython_wrapper_name]
+    c_symbol = None
+    with context.push_code_library(library):
+        context.create_cpython_wrapper(
+            library,
+            descriptor,
+            pending.environment,
+            result.call_helper,
+            release_gil=_releases_gil(world, result),
+        )
+        if has_c_signature(descriptor):
+            c_symbol = add_c_entry(context, library, descriptor)
+            entries.append(c_symbol)
+    codegen = world.target_context.codegen()
+
+    def prepare(one: WorldLibrary) -> None:
+        _resolve_recursion(codegen, one)
+        # The entry must be one body, reached by all wrappers, not a copy in each of them.
+        root = one._final_module.get_function(descriptor.mangled_name)
+        if b"alwaysinline" not in b" ".join(root.attributes):
+            root.add_function_attribute("noinline")
+
+    codegen.before_optimization[library] = prepare
+    library.finalize()
+    module = library._final_module
+    keep = set(entries)
+    for function in module.functions:
+        if not function.is_declaration and function.name not in keep:
+            function.linkage = "internal"
+    manager = ll.create_new_module_pass_manager()
+    manager.add_global_dead_code_eliminate_pass()
+    manager.run(module, codegen._pass_builder(opt=0, loop_vectorize=False, slp_vectorize=False))
+    module.verify()
+    object_code = codegen._tm.emit_object(module)
+    object_file = read_object(object_code)
+    return _Closed(
+        library,
+        object_code,
+        str(module),
+        object_file,
+        tuple(entries),
+        c_symbol,
+        pending.environment,
+    )
+
+
+def _releases_gil(world: World, result: Any) -> bool:
+    for one in world.dispatchers:
+        if result in one.overloads.values():
+            return bool(one.targetoptions.get("nogil", False))
+    return False
+
+
+def _resolve_recursion(codegen: Any, library: WorldLibrary) -> None:
+    """Bind calls of functions that were still being compiled to those functions, directly."""
+    module = library._final_module
+    wanted: dict[str, None] = {}
+    while True:
+        for variable in list(module.global_variables):
+            if variable.name.startswith(UNRESOLVED) and variable.is_declaration:
+                target = variable.name[len(UNRESOLVED) :]
+                text = (
+                    f'declare i32 @"{target}"(...)\n'
+                    f'@"{variable.name}" = constant ptr @"{target}"\n'
+                )
+                name = variable.name
+                module.link_in(parse_like(module, text))
+                module.get_global_variable(name).linkage = "internal"
+                wanted[target] = None
+        declared = {one.name for one in module.functions if one.is_declaration}
+        missing = [one for one in wanted if one in declared]
+        if not missing:
+            return
+        for target in missing:
+            provider = _provider(codegen, library, target)
+            if provider is None:
+                raise Refused(
+                    f"a recursive call reaches {target!r}, which no function of this compile "
+                    "defines; the cycle cannot be closed"
+                )
+            module.link_in(provider._get_module_for_linking(), preserve=True)
+
+
+def _provider(codegen: Any, root: WorldLibrary, symbol: str) -> WorldLibrary | None:
+    for library in codegen.libraries:
+        if library is root:
+            continue
+        for function in library._final_module.functions:
+            if function.name == symbol and not function.is_declaration:
+                library._ensure_finalized()
+                return library  # type: ignore[no-any-return]
+    return None
+
+
+def _resolve_externals(object_file: ObjectFile) -> dict[str, int]:
+    """Find the address of every undefined symbol.
+
+    Raises
+    ------
+    Refused
+        Naming the symbols that this process does not have.
+    """
+    found, missing = {}, []
+    for symbol in object_file.undefined:
+        address = ll.address_of_symbol(symbol)
+        if address is None:
+            missing.append(symbol)
+        else:
+            found[symbol] = int(address)
+    if missing:
+        raise Refused(
+            f"unresolved external symbol{'s' if len(missing) > 1 else ''} "
+            f"{', '.join(missing)}: a call of it would crash. Load the library that defines it "
+            "first (for example with llvmlite.binding.load_library_permanently)"
+        )
+    return found
+
+
+def _load(
+    job: CompileJob,
+    world: World,
+    result: Any,
+    closed: _Closed,
+    start: float,
+    compiled: float,
+) -> Built:
+    """Bind the object's externals, load it, and make the Python entry point."""
+    externals = _resolve_externals(closed.object_file)
+    module = closed.library._final_module
+    codegen = world.target_context.codegen()
+    engine = _Engine(codegen._engine._ee, closed.object_code)
+    environments = [closed.environment]
+    defined = {one.name for one in closed.object_file.symbols}
+    for variable in module.global_variables:
+        name = variable.name
+        if name.startswith(ENVIRONMENT_PREFIX) and name in defined:
+            environment = lookup_environment(name)
+            if environment is None:
+                raise Refused(f"the environment {name!r} of a callee is gone")
+            slot = ctypes.c_void_p.from_address(engine.data_address(name))
+            slot.value = id(environment)
+            environments.append(environment)
+    descriptor = result.fndesc
+    keepalive = (engine, tuple(environments), tuple(world.pinned.values()))
+    # Typed containers, jitclass instances and generators hold addresses of functions in here,
+    # and may outlive every reference to the function that made them.
+    _immortal.append(keepalive)
+    entry_point = _dynfunc.make_function(
+        descriptor.lookup_module(),
+        descriptor.qualname.split(".")[-1],
+        f"checked artifact of {descriptor.qualname!r}",
+        engine.address(descriptor.llvm_cpython_wrapper_name),
+        closed.environment,
+        keepalive,
+    )
+    library = ClosedLibrary(closed.library.name, closed.listing, engine, frozenset(closed.entries))
+    signature = typing.signature(result.signature.return_type, *result.signature.args)
+    artifact = Artifact(
+        job=job,
+        configuration=Configuration.current(),
+        result=result._replace(
+            entry_point=entry_point,
+            library=library,
+            environment=closed.environment,
+            type_annotation=None,
+            signature=signature,
+            call_helper=None,
+        ),
+        symbol=descriptor.mangled_name,
+        c_symbol=closed.c_symbol,
+        address=engine.address(descriptor.mangled_name),
+        c_address=None if closed.c_symbol is None else engine.address(closed.c_symbol),
+        digest=closed.object_file.digest,
+        externals=externals,
+        rounds=1,
+        object_code=zlib.compress(closed.object_code, 1),
+        keepalive=keepalive,
+    )
+    loaded = time.perf_counter()
+    return Built(
+        artifact=artifact,
+        listing=closed.listing,
+        object_file=closed.object_file,
+        assumed_symbols=dict(world.assumed_symbols),
+        annotations=tuple(world.annotations()),
+        timings={"compile": compiled - start, "close": loaded - compiled},
+    )

@@ -1,0 +1,226 @@
+"""The contexts of a world: typing, lowering and code generation of its own.
+
+They differ from Numba's in what they refuse to share: lowerings of intrinsics go to a registry of
+the world, libraries of another code generator cannot be linked in, and nothing is turned into
+machine code before the artifact is closed.
+
+Verified on the Numba versions in `numba_internals.VERIFIED_NUMBA`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import llvmlite.binding as ll
+
+from alloccheck.compile import isolation
+from alloccheck.compile.isolation import TARGET, VariantDict
+from alloccheck.compile.lines import LineTables
+from alloccheck.errors import Refused
+
+# isort: split
+from numba.core import codegen, cpu, externals, imputils, pythonapi, types, typing, utils
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.runtime import rtsys
+from numba.core.typing import templates
+
+if TYPE_CHECKING:
+    from alloccheck.compile.world import World
+
+UNRESOLVED = ".numba.unresolved$"
+"""Prefix of the variables through which Numba calls functions still being compiled."""
+
+
+class WorldTypingContext(typing.Context):  # type: ignore[misc]
+    """A typing context of one world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._installing = 0
+        super().__init__()
+        self.callstack = world.recursion.call_stack()
+
+    def install_registry(self, registry: Any) -> None:
+        self._installing += 1
+        try:
+            super().install_registry(registry)
+        finally:
+            self._installing -= 1
+
+    def _lookup_global(self, value: Any) -> Any:
+        if self._installing:
+            # Falling back to the user's context now would mark the declaration as known.
+            return super()._lookup_global(value)
+        value = self._world.counterpart(value)
+        found = super()._lookup_global(value)
+        if found is None:
+            # Jitclasses and functions that extensions registered live in the user's context.
+            found = isolation.global_typing_context()._lookup_global(value)
+        return found
+
+    def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
+        if isinstance(func, types.RecursiveCall):
+            # Reached only while a partial return type is computed, where Numba would give up.
+            return self._world.recursion.assumed_signature(func, args, kws)
+        return super().resolve_function_type(func, args, kws)
+
+
+class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
+    """A library that is linked and optimised, but becomes machine code only in an artifact."""
+
+    def add_linking_library(self, library: Any) -> None:
+        if library._codegen is not self._codegen and library is not rtsys.library:
+            raise Refused(
+                f"the compiled library {library.name!r} was built outside this hermetic compile "
+                "and would be linked in unchecked. Pass the Python function or its dispatcher "
+                "instead of a compiled object."
+            )
+        super().add_linking_library(library)
+
+    def finalize(self) -> None:
+        """Link and optimise; code generation waits for `artifact.close`."""
+        self._raise_if_finalized()
+        linked: set[int] = set()
+        for library in self._linking_libraries:
+            if id(library) not in linked:
+                linked.add(id(library))
+                self._reload_init.update(library._reload_init)
+                self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        before = self._codegen.before_optimization.pop(self, None)
+        if before is not None:
+            before(self)
+        self._optimize_final_module()
+        self._final_module.verify()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Return null: no address exists before the artifact is loaded.
+
+        Clones of ufuncs ask for loop addresses that nobody calls during a compile.
+        """
+        self._ensure_finalized()
+        return 0
+
+
+class WorldCodegen(codegen.JITCPUCodegen):  # type: ignore[misc]
+    """A code generator of one world. It remembers its libraries, to resolve recursion."""
+
+    _library_class = WorldLibrary
+
+    def __init__(self, module_name: str) -> None:
+        self.libraries: list[WorldLibrary] = []
+        self.before_optimization: dict[WorldLibrary, Callable[[WorldLibrary], None]] = {}
+        super().__init__(module_name)
+
+    def create_library(self, name: str, **kwargs: Any) -> WorldLibrary:
+        library: WorldLibrary = super().create_library(name, **kwargs)
+        self.libraries.append(library)
+        return library
+
+
+class _WorldRegistries(dict[Any, Any]):
+    """Registries of a context; denies the shared one, so that new lowerings go to ours."""
+
+    def __contains__(self, key: object) -> bool:
+        return key is not imputils.builtin_registry and super().__contains__(key)
+
+
+class PendingEntry:
+    """Stands for the entry point of a function that has no machine code yet."""
+
+    def __init__(self, library: WorldLibrary, descriptor: Any, environment: Any) -> None:
+        self.library = library
+        self.descriptor = descriptor
+        self.environment = environment
+
+
+class StablePythonAPI(pythonapi.PythonAPI):  # type: ignore[misc]
+    """Numba's, but for one message, where a per-process counter would get into the code."""
+
+    def emit_environment_sentry(
+        self, envptr: Any, return_pyobject: bool = False, debug_msg: str = ""
+    ) -> None:
+        name = self.context.fndesc.qualname if self.context.fndesc else "?"
+        super().emit_environment_sentry(envptr, return_pyobject=return_pyobject, debug_msg=name)
+
+
+class WorldContext(cpu.CPUContext):  # type: ignore[misc]
+    """A target context of one world."""
+
+    enable_debuginfo = True
+    DIBuilder = LineTables
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        super().__init__(world.typing_context, TARGET)
+
+    @global_compiler_lock
+    def init(self) -> None:
+        self.is32bit = utils.MACHINE_BITS == 32
+        self._refreshing = False
+        self._loaded: tuple[int, ...] = ()
+        self._world_registry = imputils.Registry("alloccheck world")
+        self._registries = _WorldRegistries()
+        self._internal_codegen = WorldCodegen("alloccheck.world")
+        self.cached_internal_func = VariantDict()
+        externals.c_math_functions.install(self)
+        self.install_registry(self._world_registry)
+
+    def refresh(self) -> None:
+        """Load new declarations, if there are any.
+
+        Numba refreshes once per overloaded method and intrinsic. A world sees the whole of the
+        registries at the start; later only what was added since is worth the walk.
+        """
+        if self._refreshing:
+            return
+        seen = self._registered()
+        if seen == self._loaded:
+            return
+        self._refreshing = True
+        try:
+            super().refresh()
+            # Typing overloaded methods registered their lowerings just now.
+            self.install_registry(self._world_registry)
+        finally:
+            self._refreshing = False
+        self._loaded = self._registered()
+
+    def _registered(self) -> tuple[int, ...]:
+        lowering = (*self._registries, imputils.builtin_registry)
+        counts = [
+            len(getattr(one, name))
+            for one in lowering
+            for name in imputils.RegistryLoader.registry_items
+        ]
+        counts += [
+            len(getattr(one, name))
+            for one in (*self.typing_context._registries, templates.builtin_registry)
+            for name in templates.RegistryLoader.registry_items
+        ]
+        return tuple(counts)
+
+    def load_additional_registries(self) -> None:
+        super().load_additional_registries()
+        self.install_registry(self._world_registry)
+
+    def get_executable(self, library: Any, fndesc: Any, env: Any) -> PendingEntry:
+        """Return a unique key for the function; machine code comes with the artifact."""
+        return PendingEntry(library, fndesc, env)
+
+    def get_python_api(self, builder: Any) -> StablePythonAPI:
+        return StablePythonAPI(self, builder)
+
+    def get_constant_generic(self, builder: Any, ty: Any, val: Any) -> Any:
+        # Large arrays are captured by address: whoever keeps the code must keep the value.
+        self._world.pin(val)
+        return super().get_constant_generic(builder, ty, val)
+
+
+def parse_like(module: Any, text: str) -> Any:
+    """Parse IR `text` with the data layout and triple of `module`."""
+    parsed = ll.parse_assembly(text)
+    parsed.data_layout = module.data_layout
+    parsed.triple = module.triple
+    return parsed

@@ -1,0 +1,267 @@
+"""A place where Numba keeps no memory: what is shared is set aside on entry and put back on exit.
+
+Numba remembers results in class attributes of templates, in interned types and on the thread's
+flag stack. `isolated` gives the current thread, which must hold the compiler lock, empty ones and
+restores the user's own afterwards, also after an error. It also owns the few redirections
+through which Numba's machinery finds the contexts of the world that is being compiled.
+
+Verified on the Numba versions in `numba_internals.VERIFIED_NUMBA`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from alloccheck.compile import numba_internals
+
+# isort: split
+from numba.core import cpu, lowering, registry, targetconfig, types
+from numba.core import target_extension as te
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.descriptors import TargetDescriptor
+from numba.core.types.abstract import _typecache
+from numba.core.typing import templates
+
+if TYPE_CHECKING:
+    from alloccheck.compile.world import World
+
+TARGET = "alloccheck"
+"""Name of our target in Numba's registries."""
+
+_thread = threading.local()
+
+
+def current_world() -> World | None:
+    """Return the world that the calling thread is compiling in, if any."""
+    return getattr(_thread, "world", None)
+
+
+class HermeticCPU(te.CPU):  # type: ignore[misc]
+    """The CPU, as a target whose contexts belong to the current world."""
+
+
+class HermeticTarget(TargetDescriptor):  # type: ignore[misc]
+    """Descriptor through which Numba asks for the contexts of `HermeticCPU`."""
+
+    options = cpu.CPUTargetOptions
+
+    @property
+    def typing_context(self) -> Any:
+        return _require_world().typing_context
+
+    @property
+    def target_context(self) -> Any:
+        return _require_world().target_context
+
+
+def _require_world() -> World:
+    world = current_world()
+    if world is None:
+        raise RuntimeError("the alloccheck target is only available inside a hermetic compile")
+    return world
+
+
+hermetic_target = HermeticTarget(TARGET)
+
+
+# --- the flags that a callee inherits -----------------------------------------------------------
+
+
+DEFAULT_FLAGS = {"nrt": "True", "fastmath": "", "error_model": "python", "forceinline": "False"}
+"""What a function compiled on its own has of the flags that callees inherit."""
+
+
+def _flag_text(value: Any) -> str:
+    """Return a flag's value as text that does not depend on hash order."""
+    chosen = getattr(value, "flags", None)
+    return ",".join(sorted(chosen)) if isinstance(chosen, set | frozenset) else str(value)
+
+
+def inherited_flags() -> tuple[tuple[str, str], ...]:
+    """Return the flags that a callee compiled now would inherit, as a key.
+
+    Two callers with the same key may share a compiled callee; two with different keys may not.
+    """
+    top = targetconfig.ConfigStack.top_or_none()
+    if top is None:
+        return tuple(DEFAULT_FLAGS.items())
+    return tuple(
+        (name, _flag_text(getattr(top, name)) if top.is_set(name) else DEFAULT_FLAGS[name])
+        for name in numba_internals.INHERITED_FLAGS
+    )
+
+
+class VariantDict(dict[Any, Any]):
+    """A dict whose keys carry, unseen, the flags that callees inherit at the moment.
+
+    Numba keys several caches by argument types alone, so that two callers with different flags
+    would share one callee. With this class in their place each finds its own.
+    """
+
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__((inherited_flags(), key))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__((inherited_flags(), key), value)
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__((inherited_flags(), key))
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get((inherited_flags(), key), default)
+
+
+# --- redirections: inert outside a world ----------------------------------------------------------
+
+_dispatcher_property = types.Dispatcher.dispatcher
+_typing_property = registry.CPUTarget.typing_context
+_target_property = registry.CPUTarget.target_context
+
+
+def _dispatcher(self: Any) -> Any:
+    dispatcher = _dispatcher_property.fget(self)
+    world = current_world()
+    return dispatcher if world is None else world.clone(dispatcher)
+
+
+def _typing_context(self: Any) -> Any:
+    world = current_world()
+    return _typing_property.fget(self) if world is None else world.typing_context
+
+
+def _target_context(self: Any) -> Any:
+    world = current_world()
+    return _target_property.fget(self) if world is None else world.target_context
+
+
+def install() -> None:
+    """Install the redirections and the target, once per process.
+
+    The redirections answer exactly as Numba's own outside a hermetic compile.
+    """
+    if TARGET in te.target_registry:
+        return
+    te.target_registry[TARGET] = HermeticCPU
+    types.Dispatcher.dispatcher = property(_dispatcher, doc=_dispatcher_property.__doc__)
+    registry.CPUTarget.typing_context = property(_typing_context, doc=_typing_property.__doc__)
+    registry.CPUTarget.target_context = property(_target_context, doc=_target_property.__doc__)
+
+
+def global_typing_context() -> Any:
+    """Return the typing context that the user's own dispatchers share."""
+    return registry.cpu_target._toplevel_typing_context
+
+
+# --- setting shared memory aside ------------------------------------------------------------------
+
+
+def _template_classes() -> list[type]:
+    found: list[type] = []
+    pending: list[type] = [
+        templates._OverloadFunctionTemplate,
+        templates._IntrinsicTemplate,
+        templates._OverloadAttributeTemplate,
+    ]
+    while pending:
+        for sub in type.__subclasses__(pending.pop()):
+            found.append(sub)
+            pending.append(sub)
+    return found
+
+
+class _SharedMemory:
+    """What was set aside, and how to put it back."""
+
+    def __init__(self) -> None:
+        self._class_dicts: list[tuple[type, str, dict[Any, Any]]] = []
+        self._impl_keys: list[tuple[Any, dict[Any, Any]]] = []
+        self._bound: list[tuple[Any, Any, Any]] = []
+        self._known_functions: set[int] = set()
+        for cls in _template_classes():
+            own = vars(cls)
+            for name in numba_internals.TEMPLATE_CACHES:
+                if name in own:
+                    self._class_dicts.append((cls, name, own[name]))
+                    setattr(cls, name, {})
+            for name in numba_internals.TEMPLATE_VARIANT_CACHES:
+                if name in own:
+                    self._class_dicts.append((cls, name, own[name]))
+                    setattr(cls, name, VariantDict())
+        for reference in list(_typecache):
+            interned = reference()
+            if isinstance(interned, types.BaseFunction):
+                self._impl_keys.append((interned, interned._impl_keys))
+                interned._impl_keys = VariantDict()
+            elif isinstance(interned, types.BoundFunction):
+                # A bound function holds the typing context that it was made in; a world must
+                # make its own. The type is kept alive here, so its entry can be put back.
+                self._bound.append((reference, _typecache.pop(reference), interned))
+
+    def restore(self) -> None:
+        for cls, name, mine in self._class_dicts:
+            setattr(cls, name, mine)
+        for interned, keys in self._impl_keys:
+            interned._impl_keys = keys
+        kept = {id(interned) for interned, _ in self._impl_keys}
+        for reference in list(_typecache):
+            interned = reference()
+            if isinstance(interned, types.BoundFunction):
+                _typecache.pop(reference, None)
+            elif isinstance(interned, types.BaseFunction) and id(interned) not in kept:
+                interned._impl_keys = {}
+        for reference, value, _alive in self._bound:
+            _typecache[reference] = value
+
+
+def _cheap_first_line(function: Any) -> int:
+    # Numba parses the whole source file per function to find this line; the code object has it.
+    return int(function.__code__.co_firstlineno) + 1
+
+
+@contextlib.contextmanager
+def isolated(world: World) -> Iterator[None]:
+    """Compile in `world`: with its contexts, and without any memory of earlier compiles.
+
+    Parameters
+    ----------
+    world : World
+        The world whose contexts answer while the block runs.
+
+    Notes
+    -----
+    Holds Numba's compiler lock throughout. Everything set aside is put back on exit, whatever
+    happens inside.
+    """
+    with global_compiler_lock:
+        outer = current_world()
+        stack = targetconfig._FlagsStack()._stack
+        saved_stack = stack[:]
+        stack.clear()
+        _thread.world = None
+        memory = _SharedMemory()
+        first_line = lowering.get_func_body_first_lineno
+        lowering.get_func_body_first_lineno = _cheap_first_line
+        _thread.world = world
+        try:
+            with te.target_override(TARGET):
+                yield
+        finally:
+            _thread.world = outer
+            lowering.get_func_body_first_lineno = first_line
+            memory.restore()
+            stack[:] = saved_stack
+
+
+@contextlib.contextmanager
+def outside() -> Iterator[None]:
+    """Run a block as if no world were active (for Numba objects of the user's own)."""
+    world = current_world()
+    _thread.world = None
+    try:
+        with te.target_override("cpu"):
+            yield
+    finally:
+        _thread.world = world

@@ -1,0 +1,186 @@
+"""The gate to Numba's private parts: which version was verified, and what must be as it was.
+
+Everything private that the `compile` floor touches is listed in `REQUIRED`; importing this module
+checks the list and refuses, clearly, a Numba that it does not know. The modules beside it
+(`isolation`, `contexts`, `world`, `lines`) build on these names and import them from Numba only
+after this gate has passed. Knows nothing of analysis or reports.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import Any
+
+import llvmlite
+import numba
+
+from alloccheck.errors import UsageError
+
+VERIFIED_NUMBA = ("0.68",)
+"""Minor versions of Numba on which every entry of `REQUIRED` was tried."""
+
+INHERITED_FLAGS = ("nrt", "fastmath", "error_model", "forceinline")
+"""Flags that a callee takes from whoever compiles it (``CPUTargetOptions.finalize``)."""
+
+TEMPLATE_CACHES = ("_impl_cache", "_overload_cache")
+"""Class attributes of templates that hold results keyed by context and types."""
+
+TEMPLATE_VARIANT_CACHES = ("_compiled_overloads", "_inline_overloads")
+"""Class attributes of templates that hold results keyed by argument types alone."""
+
+REQUIRED: tuple[tuple[str, str], ...] = (
+    ("numba.core.types", "Dispatcher.dispatcher"),
+    ("numba.core.types", "BaseFunction.get_impl_key"),
+    ("numba.core.types", "BoundFunction.get_call_type"),
+    ("numba.core.types.abstract", "_typecache"),
+    ("numba.core.targetconfig", "_FlagsStack"),
+    ("numba.core.targetconfig", "ConfigStack.top_or_none"),
+    ("numba.core.typing.context", "CallStack.register"),
+    ("numba.core.typing.context", "CallFrame"),
+    ("numba.core.typing.context", "BaseContext._lookup_global"),
+    ("numba.core.typing.templates", "_OverloadFunctionTemplate._get_impl"),
+    ("numba.core.typing.templates", "_IntrinsicTemplate.generic"),
+    ("numba.core.typing.templates", "_OverloadAttributeTemplate"),
+    ("numba.core.typing.templates", "_OverloadMethodTemplate"),
+    ("numba.core.typeinfer", "TypeInferer.return_types_from_partial"),
+    ("numba.core.dispatcher", "_FunctionCompiler._customize_flags"),
+    ("numba.core.dispatcher", "Dispatcher._compile_for_args"),
+    ("numba.core.dispatcher", "LiftedCode"),
+    ("numba.core.dispatcher", "ObjModeLiftedWith"),
+    ("numba.core.registry", "CPUTarget.typing_context"),
+    ("numba.core.registry", "CPUTarget.target_context"),
+    ("numba.core.codegen", "JITCPUCodegen.insert_unresolved_ref"),
+    ("numba.core.codegen", "JITCodeLibrary._optimize_final_module"),
+    ("numba.core.codegen", "JITCodeLibrary._get_module_for_linking"),
+    ("numba.core.codegen", "CPUCodegen._pass_builder"),
+    ("numba.core.cpu", "CPUContext.init"),
+    ("numba.core.cpu", "CPUContext.create_cpython_wrapper"),
+    ("numba.core.base", "BaseContext.compile_subroutine"),
+    ("numba.core.callconv", "CPUCallConv.call_function"),
+    ("numba.core.debuginfo", "DIBuilder._di_subroutine_type"),
+    ("numba.core.lowering", "get_func_body_first_lineno"),
+    ("numba.core.environment", "lookup_environment"),
+    ("numba.core.target_extension", "target_override"),
+    ("numba.core.target_extension", "dispatcher_registry"),
+    ("numba.core.target_extension", "jit_registry"),
+    ("numba.core.runtime", "rtsys"),
+    ("numba._dynfunc", "make_function"),
+    ("numba.np.ufunc.dufunc", "DUFunc._compile_for_argtys"),
+    ("numba.np.ufunc.gufunc", "GUFunc.build_ufunc"),
+    ("numba.stencils.stencil", "StencilFunc"),
+)
+"""Private names that this floor relies on, as (module, dotted attribute)."""
+
+_SIGNATURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("numba.core.typing.context", "CallStack.register", ("target", "typeinfer", "func_id", "args")),
+    (
+        "numba.core.cpu",
+        "CPUContext.create_cpython_wrapper",
+        ("library", "fndesc", "env", "call_helper", "release_gil"),
+    ),
+    ("numba.core.dispatcher", "_FunctionCompiler._compile_core", ("args", "return_type")),
+    ("numba.core.debuginfo", "DIBuilder._di_subroutine_type", ("line", "function", "argmap")),
+)
+
+
+def _resolve(module: str, dotted: str) -> Any:
+    value: Any = importlib.import_module(module)
+    for part in dotted.split("."):
+        value = inspect.getattr_static(value, part)
+    return value
+
+
+def missing_internals() -> tuple[str, ...]:
+    """Return a sentence for each required private name that is not as verified.
+
+    Returns
+    -------
+    tuple of str
+        Empty when this Numba has everything in the shape that was verified.
+
+    Examples
+    --------
+    >>> missing_internals()
+    ()
+    """
+    faults = []
+    for module, dotted in REQUIRED:
+        try:
+            _resolve(module, dotted)
+        except (ImportError, AttributeError):
+            faults.append(f"{module}.{dotted} does not exist")
+    for module, dotted, expected in _SIGNATURES:
+        try:
+            parameters = tuple(inspect.signature(_resolve(module, dotted)).parameters)
+        except (ImportError, AttributeError):
+            faults.append(f"{module}.{dotted} does not exist")
+            continue
+        if parameters[1:] != expected:
+            faults.append(f"{module}.{dotted} takes {parameters[1:]}, expected {expected}")
+    return tuple(faults)
+
+
+def require_known_numba(version: str = numba.__version__) -> None:
+    """Refuse a Numba whose private parts were not verified.
+
+    Parameters
+    ----------
+    version : str
+        Numba's version.
+
+    Raises
+    ------
+    UsageError
+        Naming the versions that work and what to do.
+
+    Examples
+    --------
+    >>> require_known_numba("0.1.0")
+    Traceback (most recent call last):
+        ...
+    alloccheck.errors.UsageError: Numba 0.1.0 is not supported: alloccheck isolates Numba's \
+inference through private parts that were verified on 0.68 only. Install a verified version, \
+for example: pip install 'numba==0.68.*'
+    """
+    if ".".join(version.split(".")[:2]) not in VERIFIED_NUMBA:
+        raise UsageError(
+            f"Numba {version} is not supported: alloccheck isolates Numba's inference through "
+            f"private parts that were verified on {', '.join(VERIFIED_NUMBA)} only. Install a "
+            f"verified version, for example: pip install 'numba=={VERIFIED_NUMBA[-1]}.*'"
+        )
+    faults = missing_internals()
+    if faults:
+        raise UsageError(
+            f"Numba {version} differs from the one that was verified: {'; '.join(faults)}. "
+            f"Reinstall it, for example: pip install --force-reinstall "
+            f"'numba=={VERIFIED_NUMBA[-1]}.*'"
+        )
+
+
+require_known_numba()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a verdict depends on, by package name.
+
+    Examples
+    --------
+    >>> sorted(versions())
+    ['alloccheck', 'llvm', 'llvmlite', 'numba', 'numpy', 'python']
+    """
+    import platform
+
+    import llvmlite.binding
+    import numpy
+
+    from alloccheck import __version__
+
+    return {
+        "alloccheck": __version__,
+        "numba": numba.__version__,
+        "llvmlite": llvmlite.__version__,
+        "llvm": ".".join(map(str, llvmlite.binding.llvm_version_info)),
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+    }

@@ -1,0 +1,408 @@
+"""A world: one hermetic compile, with a counterpart of its own for everything that remembers.
+
+A world owns contexts and a code generator and meets the user's dispatchers and ufuncs only to make
+counterparts of them. It is used for one job and dropped. Nothing that happened before in the
+process can change what it yields.
+"""
+
+from __future__ import annotations
+
+import types as python_types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from alloccheck.compile import isolation
+from alloccheck.compile.contexts import WorldContext, WorldLibrary, WorldTypingContext
+from alloccheck.compile.isolation import TARGET, HermeticCPU, hermetic_target, inherited_flags
+from alloccheck.compile.job import CompileJob
+from alloccheck.compile.recursion import RoundRecursion
+from alloccheck.errors import Refused
+
+# isort: split
+from numba.core import dispatcher, registry, sigutils, types, typing
+from numba.core import target_extension as te
+from numba.core.decorators import jit
+from numba.core.runtime import rtsys
+from numba.np.ufunc.dufunc import DUFunc
+from numba.np.ufunc.gufunc import GUFunc
+from numba.np.ufunc.ufuncbuilder import UFuncDispatcher
+from numba.stencils.stencil import StencilFunc
+
+ASSUMPTION_ATTRIBUTE = "__alloccheck_assumption__"
+"""Attribute of a Python function that carries a trust declared by the user.
+
+Such a function stays a call of its own; what the trust says is for those who check.
+"""
+
+
+Flags = tuple[tuple[str, str], ...]
+
+
+class FunctionVariants:
+    """Distinct Python functions for the variants of one dispatcher, stable over all rounds.
+
+    Numba's call stack knows functions by identity, so two variants of one function that differ in
+    inherited flags must be two functions.
+    """
+
+    def __init__(self) -> None:
+        self._functions: dict[tuple[int, Flags], Any] = {}
+        self._owners: dict[int, Any] = {}
+
+    def of(self, original: Any, flags: Flags) -> Any:
+        """Return the function that stands for `original` under `flags`."""
+        key = (id(original), flags)
+        if key not in self._functions:
+            first = id(original) not in self._owners
+            self._owners[id(original)] = original
+            function = original.py_func
+            self._functions[key] = function if first else _copy_function(function)
+        return self._functions[key]
+
+
+class _WorldFunctionCompiler(dispatcher._FunctionCompiler):  # type: ignore[misc]
+    """Compiles the native function only: wrappers belong to the artifact's entry."""
+
+    def _customize_flags(self, flags: Any) -> Any:
+        flags.no_cpython_wrapper = True
+        flags.no_cfunc_wrapper = True
+        return flags
+
+
+class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
+    """A dispatcher inside a world. Never handed to users.
+
+    Parameters
+    ----------
+    py_func, locals, targetoptions, pipeline_class
+        As in Numba.
+    """
+
+    targetdescr = hermetic_target
+
+    def __init__(
+        self,
+        py_func: Callable[..., Any],
+        locals: Any = None,
+        targetoptions: Any = None,
+        pipeline_class: Any = None,
+    ) -> None:
+        world = isolation.current_world()
+        assert world is not None, "a world dispatcher is made inside a world only"
+        arguments = {} if pipeline_class is None else {"pipeline_class": pipeline_class}
+        self.world = world
+        self.declared: tuple[Any, ...] | None = None
+        super().__init__(py_func, locals=locals, targetoptions=targetoptions, **arguments)
+        plain = self._compiler
+        self._compiler = _WorldFunctionCompiler(
+            plain.py_func,
+            plain.targetdescr,
+            plain.targetoptions,
+            plain.locals,
+            plain.pipeline_class,
+        )
+        # `functools.update_wrapper` copies attributes; the mark must not be lost with a copy.
+        self.assumption = getattr(py_func, ASSUMPTION_ATTRIBUTE, None)
+        world.dispatchers.append(self)
+
+    def _make_finalizer(self) -> Callable[[], None]:
+        # The base class would remove our functions from a context that outlives nothing.
+        return _nothing
+
+    def enable_caching(self) -> None:
+        """Ignore: a world never reads or writes a disk cache."""
+
+    def add_overload(self, cres: Any) -> None:
+        # Keep the table only: there is no machine code to hand to the C dispatcher.
+        self.overloads[tuple(cres.signature.args)] = cres
+        if self.assumption is not None:
+            symbol = cres.fndesc.llvm_func_name
+            cres.library._ensure_finalized()
+            cres.library.get_function(symbol).add_function_attribute("noinline")
+            self.world.assumed_symbols[symbol] = self.assumption
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        if self.declared is None:
+            return super().get_call_template(args, kws)
+        # Signatures were declared by the user: select among all, compile only the selected one.
+        pysig, folded = self._compiler.fold_argument_types(args, kws)
+        chosen = self.typingctx.resolve_overload(
+            self.py_func, list(self.declared), tuple(folded), {}, allow_ambiguous=True
+        )
+        signatures = list(self.declared)
+        if chosen is not None:
+            for declared in self.declared:
+                if declared.args == chosen.args:
+                    inferred = declared.return_type is types.undefined
+                    self.compile(tuple(declared.args) if inferred else declared)
+                    signatures = [self.overloads[tuple(declared.args)].signature]
+                    break
+        name = self.py_func.__name__
+        template = typing.make_concrete_template(
+            f"CallTemplate({name})", key=name, signatures=signatures
+        )
+        return template, pysig, folded, {}
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _world_jit(*args: Any, **options: Any) -> Any:
+    """Stand for ``jit`` where overload implementations are compiled."""
+    options.pop("_target", None)
+    options.pop("cache", None)
+    return jit(*args, _target=TARGET, **options)
+
+
+def install() -> None:
+    """Register the target's dispatcher and decorator with Numba, once per process."""
+    isolation.install()
+    if HermeticCPU not in te.jit_registry:
+        te.dispatcher_registry[HermeticCPU] = WorldDispatcher
+        te.jit_registry[HermeticCPU] = _world_jit
+
+
+class World:
+    """The contexts and counterparts of one hermetic compile.
+
+    Parameters
+    ----------
+    recursion : RoundRecursion
+        Answers for functions that are still being inferred.
+    variants : FunctionVariants
+        Shared by the rounds of one job.
+    """
+
+    def __init__(self, recursion: RoundRecursion, variants: FunctionVariants) -> None:
+        install()
+        self.recursion = recursion
+        self._variants = variants
+        self.dispatchers: list[WorldDispatcher] = []
+        self.assumed_symbols: dict[str, Any] = {}
+        self.pinned: dict[int, Any] = {}
+        self.refusal: Refused | None = None
+        self._clones: dict[tuple[int, Flags], tuple[Any, WorldDispatcher]] = {}
+        self._counterparts: dict[int, tuple[Any, Any]] = {}
+        self._root: tuple[Any, WorldDispatcher] | None = None
+        self.typing_context: WorldTypingContext
+        self.target_context: WorldContext
+
+    @contextmanager
+    def active(self) -> Iterator[World]:
+        """Enter the world: the calling thread compiles in it until the block ends."""
+        with isolation.isolated(self):
+            if not hasattr(self, "target_context"):
+                self.typing_context = WorldTypingContext(self)
+                self.target_context = WorldContext(self)
+                rtsys.initialize(self.target_context)
+                self.target_context.refresh()
+            yield self
+
+    # --- counterparts -------------------------------------------------------------------------
+
+    def clone(self, original: Any) -> Any:
+        """Return this world's counterpart of a dispatcher, for the flags inherited now.
+
+        Parameters
+        ----------
+        original : dispatcher
+            The user's, or one of this world (returned as it is).
+
+        Raises
+        ------
+        Refused
+            For lifted code and dispatchers of other targets.
+        """
+        if isinstance(original, WorldDispatcher):
+            return original
+        if isinstance(original, dispatcher.LiftedCode):
+            self.refuse(
+                "an `objmode` block runs in the interpreter: it takes the GIL and allocates "
+                "Python objects, so nothing can be proved about it. Move that work out of the "
+                "checked function."
+            )
+        if isinstance(original, UFuncDispatcher):
+            return original
+        if not isinstance(original, registry.CPUDispatcher):
+            self.refuse(
+                f"{type(original).__module__}.{type(original).__qualname__} is not a CPU "
+                f"dispatcher; {getattr(original, '__name__', original)!r} cannot be compiled here"
+            )
+        flags = self._effective_flags(original)
+        key = (id(original), flags)
+        found = self._clones.get(key)
+        if found is None:
+            copy = self._dispatcher_like(original, self._variants.of(original, flags))
+            # Declared before it is compiled: a cycle must find it.
+            self._clones[key] = found = (original, copy)
+        return found[1]
+
+    def _dispatcher_like(self, original: Any, function: Any) -> WorldDispatcher:
+        options = {k: v for k, v in original.targetoptions.items() if k != "cache"}
+        copy = WorldDispatcher(
+            function,
+            locals=original.locals,
+            targetoptions=options,
+            pipeline_class=original._compiler.pipeline_class,
+        )
+        copy.declared = _declared_signatures(original)
+        return copy
+
+    def _effective_flags(self, original: Any) -> Flags:
+        """Return the inherited flags that matter: those which the callee does not set itself."""
+        own = {"nrt" if name == "_nrt" else name for name in original.targetoptions}
+        return tuple(flag for flag in inherited_flags() if flag[0] not in own)
+
+    def counterpart(self, value: Any) -> Any:
+        """Return this world's counterpart of a ufunc or stencil, or `value` itself.
+
+        Parameters
+        ----------
+        value : object
+            A global, closure variable or module attribute that inference met.
+        """
+        if self._root is not None and value is self._root[0]:
+            return self._root[1]
+        if not isinstance(value, DUFunc | GUFunc | StencilFunc):
+            return value
+        found = self._counterparts.get(id(value))
+        if found is None:
+            copy = _copy_ufunc(value)
+            self._counterparts[id(value)] = found = (value, copy)
+            self._counterparts[id(copy)] = (copy, copy)
+        return found[1]
+
+    # --- what a compile leaves ------------------------------------------------------------------
+
+    def pin(self, value: Any) -> None:
+        """Keep a captured value alive as long as the world's code may refer to it."""
+        self.pinned[id(value)] = value
+
+    def refuse(self, message: str) -> None:
+        """Remember and raise a refusal, which Numba may otherwise rewrap.
+
+        Raises
+        ------
+        Refused
+            Always.
+        """
+        self.refusal = Refused(message)
+        raise self.refusal
+
+    def compile(self, job: CompileJob) -> Any:
+        """Compile a job's function and callees; call inside `active`.
+
+        Parameters
+        ----------
+        job : CompileJob
+            The question.
+
+        Returns
+        -------
+        CompileResult
+            Numba's, whose library is not finalised yet.
+        """
+        if job.dispatcher is not None:
+            root = self.clone(job.dispatcher)
+        else:
+            root = WorldDispatcher(
+                job.function,
+                locals=dict(job.locals),
+                targetoptions={"nopython": True, "boundscheck": None, **job.options},
+            )
+            self._root = (job.function, root)
+        arguments = tuple(job.argument_types)
+        signature = (
+            arguments if job.return_type is None else typing.signature(job.return_type, *arguments)
+        )
+        try:
+            root.compile(signature)
+        except Exception:
+            if self.refusal is not None:
+                raise self.refusal from None
+            raise
+        normalized, _ = sigutils.normalize_signature(signature)
+        return root.overloads[tuple(normalized)]
+
+    def annotations(self) -> list[Any]:
+        """Return Numba's type annotations of every function that was compiled here."""
+        return [
+            cres.type_annotation
+            for one in self.dispatchers
+            for cres in one.overloads.values()
+            if cres.type_annotation is not None
+        ]
+
+
+def _declared_signatures(original: Any) -> tuple[Any, ...] | None:
+    """Return the signatures that a user allowed for a dispatcher, or None for any.
+
+    A return type that was not declared is ``undefined``: it is inferred when it is needed.
+    """
+    if not original._can_compile:
+        return tuple(cres.signature for cres in original.overloads.values())
+    waiting = getattr(original, "declared_signatures", ())
+    if not waiting:
+        return None
+    found = []
+    for one in waiting:
+        arguments, return_type = sigutils.normalize_signature(one)
+        found.append(typing.signature(return_type or types.undefined, *arguments))
+    return tuple(found)
+
+
+def _copy_function(function: Any) -> Any:
+    """Return a function equal to `function` but distinct, so that variants never meet."""
+    copy = python_types.FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__dict__.update(function.__dict__)
+    copy.__qualname__ = function.__qualname__
+    copy.__module__ = function.__module__
+    copy.__doc__ = function.__doc__
+    return copy
+
+
+def _copy_ufunc(original: Any) -> Any:
+    """Return a ufunc or stencil of the current world, with the original's declarations."""
+    if isinstance(original, DUFunc):
+        kernel = original._dispatcher
+        copy = DUFunc(
+            kernel.py_func,
+            identity=original.identity,
+            targetoptions={k: v for k, v in kernel.targetoptions.items() if k != "cache"},
+        )
+        if original._frozen:
+            for cres in kernel.overloads.values():
+                copy.add(cres.signature)
+            copy.disable_compile()
+        return copy
+    if isinstance(original, GUFunc):
+        builder = original.gufunc_builder
+        copy = GUFunc(
+            builder.py_func,
+            builder.signature,
+            identity=original._identity,
+            is_dynamic=original._is_dynamic,
+            targetoptions=dict(builder.targetoptions),
+            writable_args=builder.writable_args,
+        )
+        if original._frozen or not original._is_dynamic:
+            for signature in builder._sigs:
+                copy.add(signature)
+        copy.build_ufunc()
+        copy._frozen = original._frozen
+        return copy
+    copy = StencilFunc(original.kernel_ir.copy(), original.mode, dict(original.options))
+    copy.kws = list(original.kws)
+    return copy
+
+
+__all__ = ["ASSUMPTION_ATTRIBUTE", "World", "WorldDispatcher", "WorldLibrary", "install"]

@@ -1,0 +1,238 @@
+"""The decorators: `check_allocs`, `nonblocking` and `hermetic`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from alloccheck.analysis.contracts import Contract
+from alloccheck.check import Policy
+from alloccheck.compile.job import checked_options, parse_signature, require_jit_enabled
+from alloccheck.compile.target import python_function
+from alloccheck.dispatcher import CheckedDispatcher, OnFailure
+from alloccheck.effects import Guarantee
+from alloccheck.errors import UsageError
+
+# isort: split
+from numba.core import registry, sigutils, types
+
+_ON_FAILURE = ("raise", "warn", "report")
+
+
+def check_allocs(
+    target: Any = None,
+    *,
+    guarantee: str | Guarantee = Guarantee.NONALLOCATING,
+    ignore_throw: bool = True,
+    on_failure: str = "raise",
+    first_call: str = "prepare",
+    entry: str = "python",
+    contracts: Iterable[Contract] = (),
+    methods: Iterable[str] | None = None,
+    **jit_options: Any,
+) -> Any:
+    """Compile with Numba, prove that no call allocates, and run what was proved.
+
+    Parameters
+    ----------
+    target : Callable, class, str, signature or list of signatures
+        Bare: a function, an ``njit`` dispatcher, or a jitclass (its methods are replaced by
+        checked ones). Otherwise signatures: the proof then happens at definition, and no other
+        signature is accepted, as with ``njit``.
+    guarantee : {"nonallocating", "nonblocking"}
+        Which effects are forbidden.
+    ignore_throw : bool
+        Leave out what happens only when the call as a whole ends by raising.
+    on_failure : {"raise", "warn", "report"}
+        Raise `AllocCheckError`; or warn, or stay silent, and run all the same.
+    first_call : {"prepare", "forbid", "allow"}
+        How process-wide lazy set-up is treated.
+    entry : {"python", "c"}
+        Check the native function, or its C entry.
+    contracts : iterable of Contract
+        Your own contracts for external symbols.
+    methods : iterable of str, optional
+        For a jitclass: which methods to check; all but ``__init__`` when left out.
+    **jit_options
+        Options of ``njit``: ``fastmath``, ``error_model``, ``boundscheck``, ``nogil``,
+        ``inline``, ``parallel``, ``locals`` and others. ``cache=True`` and object mode are refused.
+
+    Returns
+    -------
+    CheckedDispatcher, or a decorator that makes one
+
+    Raises
+    ------
+    AllocCheckError
+        At the first call of a signature, or at definition, when the proof fails.
+    UsageError, Refused
+        For options and targets under which nothing can be proved.
+
+    Examples
+    --------
+    >>> @check_allocs
+    ... def gain(out, x, g):
+    ...     for i in range(x.size):
+    ...         out[i] = g * x[i]
+    >>> import numpy as np
+    >>> out = np.zeros(2)
+    >>> gain(out, np.ones(2), 3.0)
+    >>> out
+    array([3., 3.])
+
+    >>> @check_allocs("float64(float64[::1])")
+    ... def total_of_double(x):
+    ...     return (2.0 * x).sum()
+    Traceback (most recent call last):
+        ...
+    alloccheck.errors.AllocCheckError: ...
+
+    Notes
+    -----
+    The name and the behaviour at first call are AllocCheck.jl's.
+    """
+    policy = Policy.of(guarantee, ignore_throw, first_call, entry, contracts)
+    return _decorate(target, policy, on_failure, methods, jit_options)
+
+
+def nonblocking(target: Any = None, **options: Any) -> Any:
+    """Prove that no call allocates, frees or waits: for real-time callbacks.
+
+    Parameters
+    ----------
+    target, **options
+        As `check_allocs`, with ``guarantee="nonblocking"``.
+
+    Examples
+    --------
+    >>> @nonblocking("float64(float64)")
+    ... def soft_clip(x):
+    ...     return x / (1.0 + abs(x))
+    >>> soft_clip.ctypes(1.0)
+    0.5
+    """
+    options.setdefault("guarantee", Guarantee.NONBLOCKING)
+    return check_allocs(target, **options)
+
+
+def hermetic(target: Any = None, **jit_options: Any) -> Any:
+    """Compile as if nothing had been compiled before, without a check.
+
+    A drop-in for ``njit`` whose types, values and machine code do not depend on what was compiled
+    earlier, and which gets mutual recursion right.
+
+    Parameters
+    ----------
+    target : Callable, str, signature or list of signatures
+        As with ``njit``.
+    **jit_options
+        Options of ``njit``.
+
+    Examples
+    --------
+    >>> @hermetic
+    ... def down(n):
+    ...     return 1 if n <= 0 else up(n - 1)
+    >>> @hermetic
+    ... def up(n):
+    ...     return 2.5 if n <= 0 else down(n - 1)
+    >>> down(3), up(3)
+    (2.5, 1.0)
+    """
+    return _decorate(target, None, "raise", None, jit_options)
+
+
+def _decorate(
+    target: Any,
+    policy: Policy | None,
+    on_failure: str,
+    methods: Iterable[str] | None,
+    jit_options: dict[str, Any],
+) -> Any:
+    if on_failure not in _ON_FAILURE:
+        raise UsageError(
+            f"on_failure must be one of {', '.join(_ON_FAILURE)}, found {on_failure!r}"
+        )
+    require_jit_enabled()
+    checked_options({k: v for k, v in jit_options.items() if k != "locals"})
+
+    def make(function: Any) -> Any:
+        if inspect.isclass(function):
+            return _check_jitclass(function, policy, on_failure, methods, jit_options)
+        return _dispatcher_for(function, policy, on_failure, jit_options)
+
+    if target is None:
+        return make
+    signatures = _signatures(target)
+    if signatures is None:
+        return make(target)
+
+    def make_eager(function: Any) -> Any:
+        dispatcher = _dispatcher_for(function, policy, on_failure, jit_options)
+        dispatcher.prove_now(signatures)
+        return dispatcher
+
+    return make_eager
+
+
+def _signatures(target: Any) -> tuple[Any, ...] | None:
+    """Return declared signatures, or None when `target` is what is to be decorated."""
+    if isinstance(target, list):
+        for one in target:
+            parse_signature(one)
+        return tuple(target)
+    if isinstance(target, str) or sigutils.is_signature(target):
+        parse_signature(target)
+        return (target,)
+    return None
+
+
+def _dispatcher_for(
+    target: Any, policy: Policy | None, on_failure: str, jit_options: dict[str, Any]
+) -> CheckedDispatcher:
+    options = dict(jit_options)
+    declared_locals = dict(options.pop("locals", None) or {})
+    passed = checked_options(options)
+    function = python_function(target)
+    own: dict[str, Any] = {"nopython": True, "boundscheck": None}
+    if isinstance(target, registry.CPUDispatcher):
+        inherited = {k: v for k, v in target.targetoptions.items() if k != "nopython"}
+        checked_options({k: v for k, v in inherited.items() if k != "cache"})
+        own.update({k: v for k, v in inherited.items() if k != "cache"})
+        declared_locals = {**target.locals, **declared_locals}
+    failure: OnFailure = on_failure  # type: ignore[assignment]
+    return CheckedDispatcher(
+        function,
+        locals=declared_locals,
+        targetoptions={**own, **passed},
+        policy=policy,
+        on_failure=failure,
+    )
+
+
+def _check_jitclass(
+    owner: Any,
+    policy: Policy | None,
+    on_failure: str,
+    methods: Iterable[str] | None,
+    jit_options: dict[str, Any],
+) -> Any:
+    """Replace a jitclass's methods by checked ones and return the class."""
+    class_type = getattr(owner, "class_type", None)
+    if not isinstance(class_type, types.ClassType):
+        raise UsageError(
+            f"{owner.__qualname__} is a class, but not a jitclass; decorate its methods, or put "
+            "check_allocs above @jitclass"
+        )
+    table = class_type.jit_methods
+    chosen = [name for name in table if name != "__init__"] if methods is None else list(methods)
+    missing = [name for name in chosen if name not in table]
+    if missing:
+        raise UsageError(
+            f"the jitclass {owner.__name__} has no method {', '.join(missing)}; it has "
+            f"{', '.join(sorted(table))}"
+        )
+    for name in chosen:
+        table[name] = _dispatcher_for(table[name], policy, on_failure, jit_options)
+    return owner

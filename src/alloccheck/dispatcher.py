@@ -1,0 +1,274 @@
+"""The dispatcher that users call: it compiles hermetically, proves, and runs what was proved.
+
+A `CheckedDispatcher` is Numba's CPU dispatcher with another way to compile. Calls from Python go
+through Numba's C fast path into the artifact; calls from jitted code that is not checked go to the
+artifact by address; checked callers inline the function into their own artifact and check it again
+there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Any, Literal
+
+from alloccheck.check import Policy, prove
+from alloccheck.compile.artifact import Artifact, build
+from alloccheck.compile.job import CompileJob, require_jit_enabled
+from alloccheck.errors import AllocCheckError
+from alloccheck.findings import Report
+
+# isort: split
+from numba.core import cgutils, imputils, registry, sigutils, typeinfer
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.typing import ctypes_utils
+
+OnFailure = Literal["raise", "warn", "report"]
+
+_deferred: ContextVar[bool] = ContextVar("alloccheck_deferred_proofs", default=False)
+
+
+class AllocCheckWarning(UserWarning):
+    """A guarantee could not be proved, and the function runs all the same."""
+
+
+@contextmanager
+def deferred_proofs() -> Iterator[None]:
+    """Record the signatures of eager decorators without proving them.
+
+    For tools that import a module and then check it as a whole.
+    """
+    token = _deferred.set(True)
+    try:
+        yield
+    finally:
+        _deferred.reset(token)
+
+
+class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
+    """A function that was, or will be, proved before it runs.
+
+    Made by :func:`alloccheck.check_allocs`, :func:`alloccheck.nonblocking` and
+    :func:`alloccheck.hermetic`.
+
+    Parameters
+    ----------
+    py_func : Callable
+        The Python function.
+    locals, targetoptions
+        As in Numba; `targetoptions` passes through to it.
+    policy : Policy or None
+        What to prove; None compiles hermetically without a check.
+    on_failure : {"raise", "warn", "report"}
+        What to do when the guarantee cannot be proved.
+    """
+
+    def __init__(
+        self,
+        py_func: Callable[..., Any],
+        locals: Any = None,
+        targetoptions: Any = None,
+        *,
+        policy: Policy | None = None,
+        on_failure: OnFailure = "raise",
+    ) -> None:
+        self.policy = policy
+        self.on_failure: OnFailure = on_failure
+        self.declared_signatures: tuple[Any, ...] = ()
+        self._artifacts: dict[tuple[Any, ...], Artifact] = {}
+        self._reports: dict[tuple[Any, ...], Report] = {}
+        super().__init__(py_func, locals=locals, targetoptions=targetoptions)
+
+    # --- what was asked and found ---------------------------------------------------------------
+
+    @property
+    def guarantee(self) -> Any:
+        """The guarantee asked for; None on a hermetic function."""
+        return None if self.policy is None else self.policy.guarantee
+
+    @property
+    def ignore_throw(self) -> bool:
+        """Whether paths that end by raising are left out."""
+        return True if self.policy is None else self.policy.ignore_throw
+
+    @property
+    def reports(self) -> Mapping[tuple[Any, ...], Report]:
+        """The report of each argument-type tuple that was checked, also the failed ones."""
+        return MappingProxyType(self._reports)
+
+    @property
+    def artifacts(self) -> Mapping[tuple[Any, ...], Artifact]:
+        """The artifact of each argument-type tuple that can be called."""
+        return MappingProxyType(self._artifacts)
+
+    @property
+    def address(self) -> int:
+        """Address of the C entry; there must be exactly one signature."""
+        artifact = self._only_artifact()
+        if artifact.c_address is None:
+            raise TypeError(f"{artifact.signature} has no C entry")
+        return artifact.c_address
+
+    @property
+    def ctypes(self) -> Any:
+        """The C entry as a ctypes function; there must be exactly one signature.
+
+        SciPy's ``LowLevelCallable`` takes it as it is.
+        """
+        signature = self._only_artifact().signature
+        arguments = [ctypes_utils.to_ctypes(one) for one in signature.args]
+        result = ctypes_utils.to_ctypes(signature.return_type)
+        return ctypes.CFUNCTYPE(result, *arguments)(self.address)
+
+    def _only_artifact(self) -> Artifact:
+        if len(self._artifacts) != 1:
+            raise TypeError(
+                f"{self.__qualname__} has {len(self._artifacts)} compiled signatures; an address "
+                "belongs to exactly one. Decorate it with one signature"
+            )
+        return next(iter(self._artifacts.values()))
+
+    # --- compiling ------------------------------------------------------------------------------
+
+    def _make_finalizer(self) -> Callable[[], None]:
+        # Artifacts live as long as the process: callers may hold their addresses.
+        return _nothing
+
+    def enable_caching(self) -> None:
+        """Refuse: Numba's disk cache brings back code that was not checked."""
+        from alloccheck.compile.job import checked_options
+
+        checked_options({"cache": True})
+
+    def recompile(self) -> None:
+        """Prove all signatures afresh, under the present configuration."""
+        known = list(self._artifacts)
+        self._reset_overloads()
+        self._artifacts.clear()
+        self._reports.clear()
+        for signature in known:
+            self.compile(signature)
+
+    def compile(self, sig: Any) -> Any:
+        """Compile and prove one signature, and return its entry point.
+
+        Parameters
+        ----------
+        sig : tuple of types, or signature
+            As Numba takes it.
+
+        Raises
+        ------
+        AllocCheckError
+            When the guarantee cannot be proved and `on_failure` is ``"raise"``.
+        """
+        require_jit_enabled()
+        arguments, return_type = sigutils.normalize_signature(sig)
+        key = tuple(arguments)
+        with global_compiler_lock:
+            known = self.overloads.get(key)
+            if known is not None:
+                return known.entry_point
+            if not self._can_compile:
+                raise RuntimeError("compilation disabled")
+            job = CompileJob(self.py_func, self, key, return_type)
+            if self.policy is None:
+                artifact = build(job).artifact
+            else:
+                verdict = prove(job, self.policy)
+                artifact = verdict.artifact
+                self._reports[key] = verdict.report
+                if not verdict.report.ok:
+                    self._fail(verdict.report)
+            self._admit(key, artifact)
+        return artifact.result.entry_point
+
+    def _fail(self, report: Report) -> None:
+        from alloccheck.report.text import render_text
+
+        text = render_text(report)
+        if self.on_failure == "raise":
+            raise AllocCheckError(report, text)
+        if self.on_failure == "warn":
+            warnings.warn(text, AllocCheckWarning, stacklevel=4)
+
+    def _admit(self, key: tuple[Any, ...], artifact: Artifact) -> None:
+        """Make an artifact callable from Python and from jitted code."""
+        self._artifacts[key] = artifact
+        self.add_overload(artifact.result)
+        implementation = _call_by_address(artifact)
+        self.targetctx._defns[artifact.result.entry_point].append(
+            implementation, implementation.signature
+        )
+
+    def prove_now(self, signatures: tuple[Any, ...]) -> None:
+        """Prove declared signatures and allow no others, as Numba's eager compilation does."""
+        self.declared_signatures = signatures
+        if _deferred.get():
+            return
+        with typeinfer.register_dispatcher(self):
+            for signature in signatures:
+                self.compile(signature)
+            self.disable_compile()
+
+    # --- pickling -------------------------------------------------------------------------------
+
+    def _reduce_states(self) -> dict[str, Any]:
+        states: dict[str, Any] = super()._reduce_states()
+        states["policy"] = self.policy
+        states["on_failure"] = self.on_failure
+        return states
+
+    @classmethod
+    def _rebuild(  # type: ignore[override]
+        cls,
+        uuid: str,
+        py_func: Callable[..., Any],
+        locals: Any,
+        targetoptions: Any,
+        can_compile: bool,
+        sigs: Any,
+        policy: Policy | None,
+        on_failure: OnFailure,
+    ) -> CheckedDispatcher:
+        known = cls._memo.get(uuid)
+        if known is not None:
+            return known  # type: ignore[no-any-return]
+        self = cls(py_func, locals, targetoptions, policy=policy, on_failure=on_failure)
+        self._set_uuid(uuid)
+        for signature in sigs:
+            self.compile(signature)
+        self._can_compile = can_compile
+        return self
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _call_by_address(artifact: Artifact) -> Any:
+    """Return Numba's implementation of a call that goes to the artifact's own machine code."""
+    descriptor = artifact.result.fndesc
+
+    def implementation(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        convention = context.call_conv
+        shape = convention.get_function_type(descriptor.restype, descriptor.argtypes)
+        pointer = context.add_dynamic_addr(builder, artifact.address, info=artifact.symbol)
+        function = builder.bitcast(pointer, shape.as_pointer())
+        status, value = convention.call_function(
+            builder, function, descriptor.restype, descriptor.argtypes, args
+        )
+        with cgutils.if_unlikely(builder, status.is_error):
+            convention.return_status_propagate(builder, status)
+        value = imputils.fix_returning_optional(context, builder, sig, status, value)
+        return imputils.impl_ret_new_ref(context, builder, descriptor.restype, value)
+
+    implementation.signature = descriptor.argtypes  # type: ignore[attr-defined]
+    implementation.libs = ()  # type: ignore[attr-defined]
+    return implementation
+
+

@@ -1,0 +1,271 @@
+"""Compiles a small Numba function around a native entry: open the window, call it, close it.
+
+Numba itself unboxes the arguments before the window opens and boxes the result, or raises, after
+it has closed, so what is counted is the entry alone. Knows Numba's calling convention; nothing
+of processes or of counting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba.core import cgutils, imputils, sigutils, types
+from numba.core.errors import NumbaError
+from numba.core.typing import signature as make_signature
+from numba.core.typing.templates import fold_arguments
+from numba.extending import intrinsic
+
+from alloccheck.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The native code of one overload.
+
+    Parameters
+    ----------
+    address : int
+        Where ``int32 f(ret*, excinfo**, flattened arguments...)`` starts.
+    restype : numba type
+        What it returns.
+    argtypes : tuple of numba types
+        What it takes; omitted arguments included.
+    symbols : tuple
+        Pairs of address and name of the functions that came with it.
+    artifact : bool
+        Whether it is a checked artifact's.
+    digest : str or None
+        The artifact's digest.
+    owner : object
+        Keeps the machine code alive.
+    """
+
+    address: int
+    restype: Any
+    argtypes: tuple[Any, ...]
+    symbols: tuple[tuple[int, str], ...]
+    artifact: bool
+    digest: str | None
+    owner: Any
+
+    @property
+    def signature(self) -> str:
+        """Numba's form, ``ret(args...)``."""
+        return str(make_signature(self.restype, *self.argtypes))
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Addresses of the two C functions without arguments that open and close the window."""
+
+    open: int
+    close: int
+
+
+def fold(dispatcher: Any, arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the values as the overload takes them: defaults marked, starred ones in a tuple.
+
+    Raises
+    ------
+    UsageError
+        When it is no dispatcher, or the arguments do not fit its parameters.
+    """
+    if not all(hasattr(dispatcher, name) for name in ("py_func", "overloads", "compile")):
+        raise UsageError(f"Expected a compiled function (a Numba dispatcher), found {dispatcher!r}")
+    pysig = numba.core.utils.pysignature(dispatcher.py_func)
+    try:
+        return tuple(
+            fold_arguments(
+                pysig,
+                tuple(arguments),
+                {},
+                lambda index, parameter, value: value,
+                lambda index, parameter, default: types.Omitted(default),
+                lambda index, parameter, values: tuple(values),
+            )
+        )
+    except TypeError as error:
+        raise UsageError(f"{dispatcher.py_func.__qualname__}{pysig}: {error}") from error
+
+
+def entry_of(dispatcher: Any, values: Sequence[Any], signature: str | None = None) -> Entry:
+    """Compile the overload for folded values, if needed, and return its native entry.
+
+    Parameters
+    ----------
+    dispatcher : Numba dispatcher
+        A stock one, or one with a mapping ``artifacts`` from argument types to checked artifacts,
+        each with ``address`` and ``fndesc``. A checked artifact is preferred: it is what runs.
+    values : sequence
+        From `fold`.
+    signature : str, optional
+        Use the overload for these argument types instead of those of the values.
+
+    Raises
+    ------
+    UsageError
+        When there is no such overload.
+    """
+    if signature is not None:
+        argtypes, _ = sigutils.normalize_signature(signature)
+        argtypes = tuple(argtypes)
+    else:
+        argtypes = tuple(_type_of(dispatcher, v) for v in values)
+        starred = _starred(dispatcher)
+        if starred is not None:
+            argtypes = (*argtypes[:starred], types.StarArgTuple(argtypes[starred].types))
+    key = _compiled_key(dispatcher, argtypes)
+    artifact = (getattr(dispatcher, "artifacts", None) or {}).get(key)
+    if artifact is not None:
+        fndesc = artifact.fndesc
+        return Entry(
+            artifact.address,
+            fndesc.restype,
+            tuple(fndesc.argtypes),
+            ((artifact.address, fndesc.llvm_func_name), *getattr(artifact, "symbols", ())),
+            True,
+            getattr(artifact, "digest", None),
+            artifact,
+        )
+    compiled = dispatcher.overloads[key]
+    fndesc, library = compiled.fndesc, compiled.library
+    address = library.get_pointer_to_function(fndesc.llvm_func_name)
+    if not address:
+        raise UsageError(
+            f"{dispatcher.py_func.__qualname__}{key} has no native entry: "
+            "it was compiled in object mode"
+        )
+    return Entry(
+        address,
+        fndesc.restype,
+        tuple(fndesc.argtypes),
+        tuple(_symbols(library)),
+        False,
+        None,
+        compiled,
+    )
+
+
+def _type_of(dispatcher: Any, value: Any) -> Any:
+    return value if isinstance(value, types.Omitted) else dispatcher.typeof_pyval(value)
+
+
+def _starred(dispatcher: Any) -> int | None:
+    parameters = numba.core.utils.pysignature(dispatcher.py_func).parameters.values()
+    return next((i for i, p in enumerate(parameters) if p.kind is p.VAR_POSITIONAL), None)
+
+
+def _compiled_key(dispatcher: Any, argtypes: tuple[Any, ...]) -> tuple[Any, ...]:
+    if argtypes in dispatcher.overloads:
+        return argtypes
+    if dispatcher._can_compile:
+        dispatcher.compile(argtypes)
+        if argtypes in dispatcher.overloads:
+            return argtypes
+    # Signatures were given at definition: the call converts its arguments to one of them.
+    context = dispatcher.targetdescr.typing_context
+    found = context.resolve_overload(
+        dispatcher, [c.signature for c in dispatcher.overloads.values()], argtypes, {}
+    )
+    if found is None:
+        raise UsageError(
+            f"{dispatcher.py_func.__qualname__} has no overload for {argtypes}; "
+            f"it has {dispatcher.signatures}"
+        )
+    return tuple(found.args)
+
+
+def _symbols(library: Any) -> Iterable[tuple[int, str]]:
+    for function in library._final_module.functions:
+        if not function.is_declaration:
+            address = library.get_pointer_to_function(function.name)
+            if address:
+                yield address, function.name
+
+
+def drive(entry: Entry, window: Window) -> Callable[..., Any]:
+    """Return a compiled function that calls the entry inside an open window.
+
+    It takes the folded values without the omitted ones. It returns what the entry returns, or
+    None when that cannot be boxed, and raises what the entry raises.
+
+    Parameters
+    ----------
+    entry : Entry
+        What to call.
+    window : Window
+        How to count.
+    """
+    try:
+        return _compile(entry, _invocation(entry, window, keep=True))
+    except (NumbaError, NotImplementedError):
+        # A result without a Python form is given up inside, after the window has closed.
+        return _compile(entry, _invocation(entry, window, keep=False))
+
+
+def _passed(entry: Entry) -> list[int]:
+    return [i for i, t in enumerate(entry.argtypes) if not isinstance(t, types.Omitted)]
+
+
+def _compile(entry: Entry, invoke: Any) -> Callable[..., Any]:
+    # One parameter each: Numba would box a starred tuple of unequal types element by element.
+    names = ", ".join(f"a{i}" for i in _passed(entry))
+    comma = "," if names else ""
+    scope: dict[str, Any] = {"invoke": invoke}
+    exec(f"def driver({names}):\n    return invoke(({names}{comma}))\n", scope)
+    argtypes = tuple(_plain(entry.argtypes[i]) for i in _passed(entry))
+    driver = numba.njit(argtypes)(scope["driver"])
+    compiled: Callable[..., Any] = driver
+    return compiled
+
+
+def _plain(ty: Any) -> Any:
+    if isinstance(ty, types.StarArgTuple | types.StarArgUniTuple):
+        return types.Tuple(ty.types)
+    return ty
+
+
+def _invocation(entry: Entry, window: Window, keep: bool) -> Any:
+    passed = _passed(entry)
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        values = cgutils.unpack_tuple(builder, arguments[0], len(passed))
+        given = dict(zip(passed, values, strict=True))
+        flat = [
+            given[i] if i in given else context.get_constant_null(t)
+            for i, t in enumerate(entry.argtypes)
+        ]
+        shape = context.call_conv.get_function_type(entry.restype, entry.argtypes)
+
+        def pointer(address: int, kind: Any) -> Any:
+            value = context.add_dynamic_addr(builder, address, info="measured")
+            return builder.bitcast(value, kind.as_pointer())
+
+        target = pointer(entry.address, shape)
+        action = ir.FunctionType(ir.VoidType(), ())
+        opens, closes = pointer(window.open, action), pointer(window.close, action)
+        builder.call(opens, ())
+        status, result = context.call_conv.call_function(
+            builder, target, entry.restype, entry.argtypes, flat
+        )
+        builder.call(closes, ())
+        with cgutils.if_unlikely(builder, status.is_error):
+            context.call_conv.return_status_propagate(builder, status)
+        result = imputils.fix_returning_optional(
+            context, builder, make_signature(entry.restype, *entry.argtypes), status, result
+        )
+        if keep:
+            return imputils.impl_ret_new_ref(context, builder, entry.restype, result)
+        if context.enable_nrt:
+            context.nrt.decref(builder, entry.restype, result)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def invoke(typingctx: Any, arguments: Any) -> Any:
+        return (entry.restype if keep else types.none)(arguments), code
+
+    return invoke

@@ -1,0 +1,154 @@
+"""The measuring process: reads requests from its socket, measures, answers.
+
+Started by the client with the interposer preloaded: ``python -m alloccheck.oracle.worker FD``.
+It knows everything of the oracle but the client.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import faulthandler
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from numba.core import types
+
+from alloccheck.errors import UsageError
+from alloccheck.oracle import encoding, transport
+from alloccheck.oracle.counts import CallCounts, Remote
+from alloccheck.oracle.driver import Entry, Window, drive, entry_of, fold
+from alloccheck.oracle.interface import Interposer
+from alloccheck.oracle.references import FunctionReference, fingerprint, resolve
+from alloccheck.oracle.wire import counts_to_json
+
+
+class Worker:
+    """Measures functions of this process.
+
+    Drivers are kept: a second measurement of an overload costs the calls alone.
+    """
+
+    def __init__(self) -> None:
+        self._interposer = Interposer()
+        self.coverage = self._interposer.coverage
+        self._window = Window(self._interposer.arm_address, self._interposer.disarm_address)
+        self._drivers: dict[int, tuple[Entry, Any]] = {}
+
+    def measure(self, request: dict[str, Any], blobs: tuple[bytes, ...]) -> transport.Message:
+        """Answer a request to count."""
+        for folder in request["path"]:
+            if folder not in sys.path:
+                sys.path.append(folder)
+        described = encoding.Encoded(request["values"], blobs)
+        function, *arguments = encoding.decode(described, _make)
+        _check_same(function, request["fingerprint"], request["function"])
+        values = fold(function, arguments)
+        entry = entry_of(function, values, request["signature"])
+        driver = self._driver(entry)
+        calls = []
+        for number in range(request["calls"]):
+            if number and request["fresh"]:
+                values = fold(function, encoding.decode(described, _make)[1:])
+            calls.append(self._call(entry, driver, values))
+        head, parts = counts_to_json(
+            calls,
+            function=request["function"],
+            signature=entry.signature,
+            artifact=entry.artifact,
+            digest=entry.digest,
+            coverage=self.coverage,
+        )
+        return transport.Message(head, parts)
+
+    def _driver(self, entry: Entry) -> Any:
+        known = self._drivers.get(entry.address)
+        if known is not None and known[0].owner is entry.owner:
+            return known[1]
+        driver = drive(entry, self._window)
+        (compiled,) = driver.overloads.values()
+        own = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+        self._interposer.watch([*entry.symbols, (own, "<driver>")])
+        self._drivers[entry.address] = entry, driver
+        return driver
+
+    def _call(self, entry: Entry, driver: Any, values: Sequence[Any]) -> CallCounts:
+        given = [v for v in values if not isinstance(v, types.Omitted)]
+        outcome, exception, result = "returned", None, None
+        try:
+            result = driver(*given)
+        except Exception as error:  # whatever the measured function raises
+            outcome, exception = "raised", f"{type(error).__name__}: {error}"
+        window = self._interposer.read()
+        return CallCounts(
+            tallies=window.tallies,
+            bytes=window.bytes,
+            events=window.events,
+            outcome=outcome,
+            exception=exception,
+            result=_portable(result),
+            other_threads=window.other_threads,
+            system_calls=window.system_calls,
+            complete=window.complete,
+        )
+
+
+def _make(reference: FunctionReference, arguments: tuple[Any, ...] | None) -> Any:
+    found = resolve(reference)
+    return found if arguments is None else found(*arguments)
+
+
+def _check_same(function: Any, expected: str | None, name: str) -> None:
+    if expected is not None and fingerprint(function) != expected:
+        raise UsageError(
+            f"{name} is another function in the measuring process: its file has changed since it "
+            "was imported, or the name was bound anew. Import it afresh, or start a new oracle."
+        )
+
+
+def _portable(result: Any) -> Any:
+    try:
+        encoding.encode([result])
+    except UsageError:
+        return Remote(repr(result))
+    return result
+
+
+def serve(link: socket.socket) -> None:
+    """Answer requests until the client is gone."""
+    worker = Worker()
+    hello = dataclasses.asdict(worker.coverage)
+    transport.send(link, transport.Message({"hello": hello, "pid": os.getpid()}))
+    while True:
+        try:
+            message = transport.receive(link)
+        except transport.ConnectionLost:
+            return
+        try:
+            answer = worker.measure(message.head, message.blobs)
+        except Exception as error:  # the client raises it again; this process goes on
+            answer = transport.Message(
+                {
+                    "error": type(error).__name__,
+                    "message": str(error),
+                    "trace": traceback.format_exc(),
+                }
+            )
+        transport.send(link, answer)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serve the socket whose descriptor is the first argument."""
+    faulthandler.enable()
+    # Children of measured code need neither of these.
+    os.environ.pop("LD_PRELOAD", None)
+    os.environ.pop("PYTHONMALLOC", None)
+    with socket.socket(fileno=int(arguments[0])) as link:
+        serve(link)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

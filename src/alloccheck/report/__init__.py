@@ -1,0 +1,1 @@
+"""How a report is shown: text, JSON, HTML. Knows reports and sources, never how they came about."""
