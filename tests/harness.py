@@ -20,16 +20,18 @@ it comes from a public report, where that report is. Module-level names ask the 
 =================  ==============================================================================
 
 An *annotation* is a comment at the end of the line that a finding belongs to, which is the
-innermost line of the program in the finding's backtrace::
+innermost line of the program in the finding's backtrace. One that starts with a caret stands on a
+line of its own and speaks of the line of code above it::
 
     w = np.zeros(n)                   # ! allocate
     raise ValueError("too low", x)    # ! allocate raise
     u = np.random.random()            # ! python first-call-per-thread numba_get_np_random_state
-    v = u @ u                         # ! python first-call; allocate first-call code=AC104
+    v = u @ u                         # ! python first-call; allocate first-call
+    # !^ free first-call code=AC201
 
 Its grammar, where brackets enclose what may be left out::
 
-    annotation = "# ! " item *("; " item)
+    annotation = ("# ! " | "# !^ ") item *("; " item)
     item       = effect [path] [occasion] [symbol] ["code=" code]
     effect     = "allocate" | "free" | "block" | "python" | "raise" | "dispatch" | "unknown"
     path       = "return" | "raise" | "diverge"                            (default: return)
@@ -83,6 +85,15 @@ _NAMES = {
     "RAISES",
     "PRELUDES",
     "REFUSED",
+}
+
+_NO_CODE = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
 }
 
 Analyze = Callable[..., Report]
@@ -165,16 +176,23 @@ def parse_annotations(source: str, filename: str = "<case>") -> tuple[Expected, 
     ['allocate raise NRT_*', 'python code=AC103']
     """
     expected: list[Expected] = []
+    line = 0
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in _NO_CODE:
+            line = token.start[0]
         if token.type != tokenize.COMMENT or not re.match(r"#\s*!", token.string):
             continue
-        line = token.start[0]
-        where = f"{filename}:{line}"
-        if not token.string.startswith("# ! "):
+        where = f"{filename}:{token.start[0]}"
+        above = token.string.startswith("# !^ ")
+        alone = line != token.start[0]
+        if not above and not token.string.startswith("# ! "):
             raise CaseError(f"{where}: an annotation starts with '# ! ', not {token.string!r}")
-        if not token.line[: token.start[1]].strip():
-            raise CaseError(f"{where}: an annotation stands at the end of the line it is about")
-        for text in token.string.removeprefix("# ! ").split(";"):
+        if above != alone or not line:
+            raise CaseError(
+                f"{where}: an annotation stands at the end of the line that it is about; "
+                f"on a line of its own it starts with '# !^ ' and is about the line above"
+            )
+        for text in token.string.removeprefix("# !").lstrip("^").split(";"):
             item = _parse_item(text, line, where)
             if any(item.key == other.key for other in expected):
                 raise CaseError(f"{where}: '{item.key}' is stated twice")

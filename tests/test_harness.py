@@ -282,6 +282,23 @@ def test_annotation_on_a_line_of_its_own_is_an_error():
         parse_annotations("# ! allocate\nx = 1\n")
 
 
+def test_annotation_with_a_caret_is_about_the_line_of_code_above():
+    source = (
+        "def f(\n    x,\n):\n    y = g(x)  # ! allocate\n    # !^ python\n\n    # !^ free raise\n"
+    )
+    assert [(e.key.line, str(e)) for e in parse_annotations(source)] == [
+        (4, "allocate"),
+        (4, "python"),
+        (4, "free raise"),
+    ]
+
+
+@pytest.mark.parametrize("source", ["# !^ allocate\n", "x = 1  # !^ allocate\n"])
+def test_caret_without_a_line_above_or_at_the_end_of_a_line_is_an_error(source):
+    with pytest.raises(CaseError, match="about the line above"):
+        parse_annotations(source)
+
+
 def test_annotations_in_strings_and_plain_comments_are_not_annotations():
     assert parse_annotations('x = "# ! nonsense"  # plain\n') == ()
 

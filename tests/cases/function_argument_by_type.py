@@ -7,7 +7,7 @@ from numba import types
 
 
 def ENTRY(function):
-    text = function()  # ! dispatch; python
+    text = function()  # ! dispatch; python; allocate
     return len(text)
 
 

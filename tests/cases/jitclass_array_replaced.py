@@ -1,4 +1,4 @@
-"""A method that puts a new array in the place of the old one."""
+"""A method that puts a new array in the place of the old one, which may be a Python object's."""
 
 import numpy as np
 from numba import float64
@@ -11,7 +11,7 @@ class Holder:
         self.buffer = np.zeros(4)
 
     def reset(self, n):
-        self.buffer = np.zeros(n)  # ! allocate NRT_*
+        self.buffer = np.zeros(n)  # ! allocate NRT_*; python NRT_*
 
 
 def ENTRY(holder):

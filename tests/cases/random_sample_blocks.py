@@ -5,6 +5,7 @@ import random
 
 def ENTRY():
     return random.random()  # ! block first-call-per-thread numba_get_py_random_state
+    # !^ python first-call-per-thread; allocate first-call-per-thread; free first-call-per-thread
 
 
 SIGNATURE = "()"
