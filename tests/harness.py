@@ -463,6 +463,7 @@ def answer_of(case: Case, report: Report) -> Answer:
     found = merge(report.findings, case.path)
     return Answer(
         tuple((f"line {key.line}", str(key)) for key in found),
-        report.signature,
+        # Numba prints the address of a jitclass or a function into the name of its type.
+        re.sub(r"(#|\b0x)[0-9a-f]+", r"\1", report.signature),
         str(report.certificate.digest) if report.certificate is not None else "",
     )
