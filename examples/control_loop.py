@@ -33,7 +33,8 @@ def add_product(out, matrix, vector):
 
 @nonblocking(
     "void(float64[::1], float64[::1], float64[::1],"
-    " float64[:, ::1], float64[:, ::1], float64[:, ::1], float64[:, ::1], float64[::1], float64[::1])"
+    " float64[:, ::1], float64[:, ::1], float64[:, ::1], float64[:, ::1],"
+    " float64[::1], float64[::1])"
 )
 def observer_step(estimate, command, measured, a, b, feedback, correction, predicted, innovation):
     """Correct the estimate by what was measured, choose the command, predict the next state.

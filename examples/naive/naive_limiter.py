@@ -1,4 +1,4 @@
-"""The limiter of `limiter.py` in whole-array notation: each block takes memory five times.
+"""The limiter of `limiter.py` in whole-array notation: each block takes memory several times.
 
 With ``on_failure="report"`` it runs all the same, so that the two can be compared.
 """
@@ -16,7 +16,7 @@ ENVELOPE, THRESHOLD, RELEASE = range(3)
 )
 def limit(out, block, state):
     """Scale down what exceeds the threshold."""
-    peaks = np.maximum(np.abs(block[:, 0]), np.abs(block[:, 1]))  # an array for each call of abs
+    peaks = np.maximum(np.abs(block[:, 0]), np.abs(block[:, 1]))  # a new array
     gains = np.ones(peaks.size)
     envelope = state[ENVELOPE]
     for i in range(peaks.size):
@@ -24,8 +24,7 @@ def limit(out, block, state):
         if envelope > state[THRESHOLD]:
             gains[i] = state[THRESHOLD] / envelope
     state[ENVELOPE] = envelope
-    out[:, 0] = block[:, 0] * gains  # the product is an array before it is copied
-    out[:, 1] = block[:, 1] * gains
+    out[:] = block * gains.reshape(-1, 1)  # the product is an array before it is copied
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The order book of `order_book.py` as a dictionary: it grows, and sorting it makes a list."""
+"""The order book of `order_book.py` as a dictionary: it grows, and its prices make a list."""
 
 from numba import types
 from numba.typed import Dict
@@ -15,8 +15,8 @@ def update(bids, price, size):
         bids[price] = size
     elif price in bids:
         bids.pop(price)
-    prices = sorted(bids)
-    return prices[-1] if len(prices) > 0 else 0
+    prices = list(bids)
+    return max(prices) if len(prices) > 0 else 0
 
 
 def main() -> None:
