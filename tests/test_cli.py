@@ -335,6 +335,14 @@ def test_split_target(target, expected):
 # --- bad input -------------------------------------------------------------------------------
 
 
+GOOD = (
+    "number = 3\n"
+    + function("clean", "f8(f8)")
+    + function("clean_lazy")
+    + "def plain(x):\n    return x\n"
+)
+
+
 @pytest.mark.parametrize(
     ("target", "words"),
     [
@@ -345,6 +353,7 @@ def test_split_target(target, expected):
         ("good.py:claen", "good has no attribute 'claen'; did you mean 'clean'?"),
         ("good.py:number", "good:number is of type int; expected a Python function"),
         ("good.py:plain", "good:plain has no signature; give one by --signature"),
+        ("good.py:clean_lazy", "good:clean_lazy has no signature; give one by --signature"),
         ("broken.py", "cannot import broken.py: NameError: name 'oops' is not defined (at "),
         ("syntax.py", "cannot import syntax.py: SyntaxError: "),
         ("exits.py", "cannot import exits.py: SystemExit: 3"),
@@ -354,7 +363,7 @@ def test_split_target(target, expected):
     ],
 )
 def test_bad_input_is_told_once_and_the_rest_is_still_checked(check, prover, target, words):
-    write("project/good.py", "number = 3\n" + function("clean", "f8(f8)") + "def plain(x): ...\n")
+    write("project/good.py", GOOD)
     write("project/broken.py", "oops\n")
     write("project/syntax.py", "def f(:\n")
     write("project/exits.py", "raise SystemExit(3)\n")
@@ -473,3 +482,14 @@ def test_version_needs_no_numba():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_page_on_the_command_names_every_option_and_exit_code():
+    page = (FilePath(__file__).parents[1] / "docs" / "cli.md").read_text(encoding="utf-8")
+    command = main.get_command(None, "check")  # type: ignore[arg-type]
+    assert command is not None
+    for parameter in command.params:
+        for option in parameter.opts:
+            if option.startswith("--"):
+                assert f"`{option}" in page, option
+    assert all(f"| {code} |" in page for code in (0, 1, 2))

@@ -301,6 +301,13 @@ def test_certificate_is_written_as_data(report: Report):
     assert violations(document, SCHEMA) == []
 
 
+def test_the_page_on_the_schema_names_every_key():
+    page = (FilePath(__file__).parents[1] / "docs" / "json-schema.md").read_text(encoding="utf-8")
+    for name, definition in SCHEMA["$defs"].items():
+        for key in definition.get("properties", {}):
+            assert f"`{key}`" in page, f"{name}.{key}"
+
+
 # --- HTML ------------------------------------------------------------------------------------
 
 

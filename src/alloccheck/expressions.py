@@ -155,6 +155,7 @@ def _candidates(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, frozenset[
 
 
 def _source(file: str) -> str:
+    linecache.checkcache(file)  # a file that was edited and reloaded must not show its old lines
     return "".join(linecache.getlines(file))
 
 
