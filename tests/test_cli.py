@@ -21,7 +21,7 @@ from click.testing import CliRunner, Result
 from alloccheck.analysis.summary import Witness
 from alloccheck.cli import COMMANDS, main
 from alloccheck.cli.discover import split_target
-from alloccheck.cli.road import Road
+from alloccheck.cli.road import Road, default_road
 from alloccheck.effects import Effect, Guarantee, Occasion, Path
 from alloccheck.errors import AllocCheckError, CompileError, UsageError
 from alloccheck.findings import Report, findings_from
@@ -411,6 +411,15 @@ def test_compile_error_and_crash_say_what_happened(check):
     result = check("user.py")
     assert "error: user:typing_error f8(f8): cannot infer the type of 'x'" in result.stderr
     assert "internal error, please report it: ZeroDivisionError: by nought" in result.stderr
+
+
+def test_the_default_road_is_the_packages_own(monkeypatch: pytest.MonkeyPatch):
+    check, dispatcher = ModuleType("alloccheck.check"), ModuleType("alloccheck.dispatcher")
+    check.__dict__["analyze"] = len
+    dispatcher.__dict__.update(CheckedDispatcher=Decorated, deferred_proofs=contextlib.nullcontext)
+    monkeypatch.setitem(sys.modules, "alloccheck.check", check)
+    monkeypatch.setitem(sys.modules, "alloccheck.dispatcher", dispatcher)
+    assert default_road() == Road(len, Decorated, contextlib.nullcontext)  # type: ignore[arg-type]
 
 
 # --- output ----------------------------------------------------------------------------------

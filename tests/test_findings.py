@@ -474,6 +474,23 @@ def test_message_gives_condition():
     )
 
 
+@pytest.mark.parametrize(
+    ("effect", "symbol", "message"),
+    [
+        (Effect.FREE, "NRT_decref", "may free the object of a reference that may be the last one"),
+        (Effect.BLOCK, "numba_gil_ensure", "may wait for the interpreter lock"),
+        (Effect.PYTHON, "PyList_New", "enters the interpreter at PyList_New"),
+        (Effect.DISPATCH, "?", "calls through a pointer, whose target is not known"),
+        (Effect.UNKNOWN, "rt_push", "reaches rt_push, which no contract describes"),
+        (Effect.UNKNOWN, "inline assembly", "reaches inline assembly, which could not be read"),
+    ],
+)
+def test_message_of_each_effect(effect, symbol, message):
+    [finding] = find(witness(symbol, effect=effect), guarantee=Guarantee.NONBLOCKING)
+    always = effect not in (Effect.DISPATCH, Effect.UNKNOWN)
+    assert finding.message == message + (" on every call" if always else "")
+
+
 def test_compiler_knows_the_expression_better(at_line):
     [finding] = find(
         witness(backtrace=at_line("x = a + b", *ALLOCATOR)),
@@ -551,6 +568,16 @@ def test_compound_statement_shows_its_line_only(tmp_path):
     found = likely_expression(file, 2)
     assert found is not None
     assert (found.text, found.column, found.end_column) == ("while a:", 5, 13)
+
+
+def test_deep_nesting_and_edited_files_do_no_harm(tmp_path):
+    file = one_file(tmp_path, "y = " + " + ".join(["a"] * 2000) + "\n")
+    found = likely_expression(file, 1)
+    assert found is None or found.column == 5
+    FilePath(file).write_text("y = a - longer\n")
+    found = likely_expression(file, 1)
+    assert found is not None
+    assert found.text == "a - longer"
 
 
 def test_a_file_that_no_longer_parses_gives_nothing(tmp_path):
