@@ -64,7 +64,7 @@ def _parse(source: str) -> ast.Module | None:
     try:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        # The file changed since it was compiled, it is not Python, or it nests too deep: no excerpt.
+        # Edited since it was compiled, not Python, or nested too deep: no excerpt, no harm.
         return None
 
 
