@@ -6,6 +6,9 @@ from importlib.resources import files
 from pathlib import Path as FilePath
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from alloccheck.analysis.contracts import (
     Contract,
     ContractEffect,
@@ -26,8 +29,6 @@ from alloccheck.compile.numba_symbols import (
 )
 from alloccheck.effects import Effect, Occasion, Path
 from alloccheck.errors import ContractError
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 def effects_of(symbol, occasion=None):
@@ -377,7 +378,9 @@ def test_an_entry_that_is_no_table_is_refused():
 
 
 def test_the_built_in_tables_name_their_file():
-    names = {item.name for item in files("alloccheck.analysis").joinpath("contract_tables").iterdir()}
+    names = {
+        item.name for item in files("alloccheck.analysis").joinpath("contract_tables").iterdir()
+    }
     origins = {entry.origin for entry in load_contracts().entries}
     assert origins == {name for name in names if name.endswith(".toml")}
     assert FilePath(numba_symbols.__file__).exists()
@@ -439,7 +442,9 @@ def test_an_override_hides_nothing_else():
 
 
 def test_two_contracts_of_a_user_for_one_symbol_are_refused():
-    with pytest.raises(ContractError, match="one contract per symbol, found another in mine.toml"):
+    with pytest.raises(
+        ContractError, match=r"one contract per symbol, found another in mine\.toml"
+    ):
         load_contracts([contract("dev_open"), contract("dev_open", "block")])
 
 
