@@ -59,7 +59,7 @@ def python_set(n):
 
 
 def text(a, b):
-    return a + b == b, hash(a)
+    return a == b, hash(a)
 
 
 def text_of_numbers(i):

@@ -1,6 +1,8 @@
 """The contract tables against Numba, against the C sources behind them, and their reader."""
 
+import doctest
 import re
+import tomllib
 from functools import cache
 from importlib.resources import files
 from pathlib import Path as FilePath
@@ -472,3 +474,27 @@ def test_overlap_is_found_whenever_a_common_symbol_exists(one, other):
         for letters in product("ab", repeat=length)
     )
     assert Contract(one, (), "", "").matches(other) == common
+
+
+# --- the documentation -----------------------------------------------------------------------
+
+DOCUMENT = FilePath(__file__).parents[1] / "docs" / "contracts.md"
+
+
+def test_the_examples_of_the_documentation_run():
+    assert doctest.testfile(str(DOCUMENT), module_relative=False) == (0, 3)
+
+
+def test_the_tables_of_the_documentation_are_accepted():
+    blocks = re.findall(r"```toml\n(.*?)```", DOCUMENT.read_text(), flags=re.S)
+    builtin, *users = (tomllib.loads(block) for block in blocks)
+    [shown] = parse_contracts(blocks[0], "numba_containers.toml")
+    assert shown == load_contracts().lookup(builtin["contract"][0]["symbol"])
+    contracts = [
+        item
+        for user in users
+        for item in contracts_from_mapping(user["tool"]["alloccheck"]["contracts"], "docs")
+    ]
+    table = load_contracts(contracts)
+    assert [override.contract.symbol for override in table.overrides] == ["numba_xxdot"]
+    assert table.lookup("board_open").effects == (ContractEffect(Effect.BLOCK),)
