@@ -474,6 +474,23 @@ def test_message_gives_condition():
     )
 
 
+@pytest.mark.parametrize(
+    ("effect", "symbol", "message"),
+    [
+        (Effect.FREE, "NRT_decref", "may free the object of a reference that may be the last one"),
+        (Effect.BLOCK, "numba_gil_ensure", "may wait for the interpreter lock"),
+        (Effect.PYTHON, "PyList_New", "enters the interpreter at PyList_New"),
+        (Effect.DISPATCH, "?", "calls through a pointer, whose target is not known"),
+        (Effect.UNKNOWN, "rt_push", "reaches rt_push, which no contract describes"),
+        (Effect.UNKNOWN, "inline assembly", "reaches inline assembly, which could not be read"),
+    ],
+)
+def test_message_of_each_effect(effect, symbol, message):
+    [finding] = find(witness(symbol, effect=effect), guarantee=Guarantee.NONBLOCKING)
+    always = effect not in (Effect.DISPATCH, Effect.UNKNOWN)
+    assert finding.message == message + (" on every call" if always else "")
+
+
 def test_compiler_knows_the_expression_better(at_line):
     [finding] = find(
         witness(backtrace=at_line("x = a + b", *ALLOCATOR)),
@@ -553,6 +570,16 @@ def test_compound_statement_shows_its_line_only(tmp_path):
     assert (found.text, found.column, found.end_column) == ("while a:", 5, 13)
 
 
+def test_deep_nesting_and_edited_files_do_no_harm(tmp_path):
+    file = one_file(tmp_path, "y = " + " + ".join(["a"] * 2000) + "\n")
+    found = likely_expression(file, 1)
+    assert found is None or found.column == 5
+    FilePath(file).write_text("y = a - longer\n")
+    found = likely_expression(file, 1)
+    assert found is not None
+    assert found.text == "a - longer"
+
+
 def test_a_file_that_no_longer_parses_gives_nothing(tmp_path):
     file = one_file(tmp_path, "def f(:\n")
     assert expressions_on(file, 1) == ()
@@ -587,3 +614,76 @@ def test_rewritten_expressions_compute_the_same():
         exec(steps, {"np": np, "a": a, "b": b, "buf": buf})
         expected = eval(expression, {"np": np, "a": a, "b": b})
         assert np.array_equal(buf, expected)
+
+
+# --- remedies, tried on Numba itself ---------------------------------------------------------
+
+
+REMEDIES = {
+    "np.abs(x, buf)": "np.abs(x, buf)",
+    "steps of an operator": "np.abs(x, buf); np.multiply(buf, g, buf)",
+    "comparison": "np.greater(x, 0, flags)",
+    "np.clip(x, low, high, buf)": "np.clip(x, -1.0, 1.0, buf)",
+    "np.dot(A, x, out)": "np.dot(A, x, buf)",
+    "contiguous reshape and ravel": "buf[0] = A.reshape(9)[1] + A.ravel()[2]",
+    ".flat": "buf[0] = A.flat[1]",
+    "element loop": "for i in range(2): buf[i + 1] = buf[i]",
+    "d.get(key, default)": "buf[0] = d.get(5, 0.0)",
+    "setting an existing key": "d[1] = 2.0",
+    "setting a field of an instance": "p.x = g",
+}
+
+
+@pytest.fixture(scope="module")
+def arguments():
+    import numpy as np
+    from numba import float64, types
+    from numba.experimental import jitclass
+    from numba.typed import Dict
+
+    class Point:
+        def __init__(self, x):
+            self.x = x
+
+    d = Dict.empty(types.int64, types.float64)
+    d[1] = 1.0
+    x = np.array([1.0, -2.0, 3.0])
+    flags = np.zeros(3, np.bool_)
+    return x, np.eye(3), 2.0, np.empty(3), flags, d, jitclass([("x", float64)])(Point)(1.0)
+
+
+@pytest.mark.parametrize("remedy", list(REMEDIES))
+def test_remedy_compiles_and_takes_no_memory_from_the_runtime(arguments, remedy: str):
+    import numpy as np
+    from numba import njit
+    from numba.core.runtime import _nrt_python, rtsys
+
+    scope: dict[str, object] = {"np": np}
+    exec(
+        f"def tried(x, A, g, buf, flags, d, p):\n    {REMEDIES[remedy]}\n"
+        "def idle(x, A, g, buf, flags, d, p):\n    pass\n",
+        scope,
+    )
+
+    def taken(function) -> int:
+        compiled = njit(function)
+        compiled(*arguments)
+        before = rtsys.get_allocation_stats()
+        compiled(*arguments)
+        after = rtsys.get_allocation_stats()
+        return (after.alloc - before.alloc) + (after.mi_alloc - before.mi_alloc)
+
+    was_on = _nrt_python.memsys_stats_enabled()
+    _nrt_python.memsys_enable_stats()
+    try:
+        # Passing the arguments in from Python takes memory as well, hence the idle function.
+        assert taken(scope["tried"]) == taken(scope["idle"])
+    finally:
+        if not was_on:
+            _nrt_python.memsys_disable_stats()
+
+
+def test_every_code_stands_in_the_documentation_with_its_title():
+    page = (FilePath(__file__).parents[1] / "docs" / "cli.md").read_text(encoding="utf-8")
+    for code, title in help.codes().items():
+        assert f"| {code} | {title} |" in page

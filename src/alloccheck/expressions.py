@@ -63,8 +63,8 @@ class Expression:
 def _parse(source: str) -> ast.Module | None:
     try:
         return ast.parse(source)
-    except (SyntaxError, ValueError):
-        # The file changed since it was compiled, or it is not Python: no expression, no harm.
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        # Edited since it was compiled, not Python, or nested too deep: no excerpt, no harm.
         return None
 
 
@@ -145,16 +145,23 @@ def _header(statement: ast.stmt) -> list[ast.AST]:
     ]
 
 
-def _candidates(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, frozenset[str]]]:
-    kinds = _kinds(node)
-    if kinds and isinstance(node, ast.expr | ast.stmt):
-        yield node, kinds
-    children = _header(node) if isinstance(node, ast.stmt) else list(ast.iter_child_nodes(node))
-    for child in children:
-        yield from _candidates(child)
+def _candidates(statement: ast.stmt) -> Iterator[tuple[ast.expr | ast.stmt, frozenset[str]]]:
+    """Yield what can be a cause in a statement, outermost first.
+
+    With a stack of its own, because generated source nests deeper than Python recurses.
+    """
+    stack: list[ast.AST] = [statement]
+    while stack:
+        node = stack.pop()
+        kinds = _kinds(node)
+        if kinds and isinstance(node, ast.expr | ast.stmt):
+            yield node, kinds
+        inner = _header(node) if isinstance(node, ast.stmt) else list(ast.iter_child_nodes(node))
+        stack.extend(reversed(inner))
 
 
 def _source(file: str) -> str:
+    linecache.checkcache(file)  # a file that was edited and reloaded must not show its old lines
     return "".join(linecache.getlines(file))
 
 

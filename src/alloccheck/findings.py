@@ -314,7 +314,7 @@ def _message(
         case Effect.RAISE:
             sentence = f"may raise {what}"
         case Effect.UNKNOWN:
-            sentence = f"reaches {what}: {witness.symbol}"
+            sentence = f"reaches {witness.symbol}, {what}"
     if witness.effect is Effect.PYTHON and what == "the interpreter":
         sentence = f"enters the interpreter at {witness.symbol}"
     when = {

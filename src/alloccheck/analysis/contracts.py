@@ -43,7 +43,8 @@ class Contract:
     condition : str
         When the effects happen, if not always.
     calls_back : bool
-        May call functions of the program whose address was taken.
+        May call functions of the program whose address was taken; for a container or memory
+        that the program did not make itself, functions of the code that made it.
     path : Path
         DIVERGE: never returns (the process dies); such a call is noted, not forbidden.
     statuses : tuple of int or None

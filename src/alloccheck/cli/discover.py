@@ -289,7 +289,7 @@ def _named(
     subject = _subject(name, owner, config, road)
     if signatures:
         return Subject(name, owner, subject.decorated, signatures)
-    if not subject.signatures and not subject.decorated:
+    if not subject.signatures:
         raise UsageError(
             f"{name} has no signature; give one by --signature, in a decorator, "
             f'or under [tool.alloccheck.signatures] as "{name}"'
