@@ -152,9 +152,10 @@ class Oracle:
             "signature": signature,
             "fresh": fresh,
             "path": _search_path(),
+            "timeout": timeout or self._timeout,
         }
         with self._lock:
-            answer = self._ask(transport.Message(request, values.blobs), timeout or self._timeout)
+            answer = self._ask(transport.Message(request, values.blobs), request["timeout"])
         if "error" in answer.head:
             raise RemoteError(answer.head["message"], answer.head["error"], answer.head["trace"])
         return counts_from_json(answer.head, answer.blobs)

@@ -7,14 +7,13 @@ of processes or of counting.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numba
 from llvmlite import ir
 from numba.core import cgutils, imputils, sigutils, types
-from numba.core.errors import NumbaError
 from numba.core.typing import signature as make_signature
 from numba.core.typing.templates import fold_arguments
 from numba.extending import intrinsic
@@ -99,7 +98,8 @@ def entry_of(dispatcher: Any, values: Sequence[Any], signature: str | None = Non
     ----------
     dispatcher : Numba dispatcher
         A stock one, or one with a mapping ``artifacts`` from argument types to checked artifacts,
-        each with ``address`` and ``fndesc``. A checked artifact is preferred: it is what runs.
+        each with ``address`` and ``fndesc`` (or ``result.fndesc``). A checked artifact is
+        preferred: it is what runs.
     values : sequence
         From `fold`.
     signature : str, optional
@@ -121,7 +121,7 @@ def entry_of(dispatcher: Any, values: Sequence[Any], signature: str | None = Non
     key = _compiled_key(dispatcher, argtypes)
     artifact = (getattr(dispatcher, "artifacts", None) or {}).get(key)
     if artifact is not None:
-        fndesc = artifact.fndesc
+        fndesc = artifact.fndesc if hasattr(artifact, "fndesc") else artifact.result.fndesc
         return Entry(
             artifact.address,
             fndesc.restype,
@@ -180,18 +180,19 @@ def _compiled_key(dispatcher: Any, argtypes: tuple[Any, ...]) -> tuple[Any, ...]
 
 
 def _symbols(library: Any) -> Iterable[tuple[int, str]]:
-    for function in library._final_module.functions:
+    # A closed artifact's library has no module left to list.
+    for function in getattr(getattr(library, "_final_module", None), "functions", ()):
         if not function.is_declaration:
             address = library.get_pointer_to_function(function.name)
             if address:
                 yield address, function.name
 
 
-def drive(entry: Entry, window: Window) -> Callable[..., Any]:
-    """Return a compiled function that calls the entry inside an open window.
+def drive(entry: Entry, window: Window) -> Any:
+    """Return a dispatcher of one overload that calls the entry inside an open window.
 
-    It takes the folded values without the omitted ones. It returns what the entry returns, or
-    None when that cannot be boxed, and raises what the entry raises.
+    It takes the folded values without the omitted ones, returns what the entry returns, and raises
+    what the entry raises.
 
     Parameters
     ----------
@@ -200,27 +201,17 @@ def drive(entry: Entry, window: Window) -> Callable[..., Any]:
     window : Window
         How to count.
     """
-    try:
-        return _compile(entry, _invocation(entry, window, keep=True))
-    except (NumbaError, NotImplementedError):
-        # A result without a Python form is given up inside, after the window has closed.
-        return _compile(entry, _invocation(entry, window, keep=False))
+    # One parameter each: a starred tuple would be another type than its elements.
+    names = ", ".join(f"a{i}" for i in _passed(entry))
+    comma = "," if names else ""
+    scope: dict[str, Any] = {"invoke": _invocation(entry, window)}
+    exec(f"def driver({names}):\n    return invoke(({names}{comma}))\n", scope)
+    argtypes = tuple(_plain(entry.argtypes[i]) for i in _passed(entry))
+    return numba.njit(argtypes)(scope["driver"])
 
 
 def _passed(entry: Entry) -> list[int]:
     return [i for i, t in enumerate(entry.argtypes) if not isinstance(t, types.Omitted)]
-
-
-def _compile(entry: Entry, invoke: Any) -> Callable[..., Any]:
-    # One parameter each: Numba would box a starred tuple of unequal types element by element.
-    names = ", ".join(f"a{i}" for i in _passed(entry))
-    comma = "," if names else ""
-    scope: dict[str, Any] = {"invoke": invoke}
-    exec(f"def driver({names}):\n    return invoke(({names}{comma}))\n", scope)
-    argtypes = tuple(_plain(entry.argtypes[i]) for i in _passed(entry))
-    driver = numba.njit(argtypes)(scope["driver"])
-    compiled: Callable[..., Any] = driver
-    return compiled
 
 
 def _plain(ty: Any) -> Any:
@@ -229,7 +220,7 @@ def _plain(ty: Any) -> Any:
     return ty
 
 
-def _invocation(entry: Entry, window: Window, keep: bool) -> Any:
+def _invocation(entry: Entry, window: Window) -> Any:
     passed = _passed(entry)
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -258,14 +249,10 @@ def _invocation(entry: Entry, window: Window, keep: bool) -> Any:
         result = imputils.fix_returning_optional(
             context, builder, make_signature(entry.restype, *entry.argtypes), status, result
         )
-        if keep:
-            return imputils.impl_ret_new_ref(context, builder, entry.restype, result)
-        if context.enable_nrt:
-            context.nrt.decref(builder, entry.restype, result)
-        return context.get_dummy_value()
+        return imputils.impl_ret_new_ref(context, builder, entry.restype, result)
 
     @intrinsic
     def invoke(typingctx: Any, arguments: Any) -> Any:
-        return (entry.restype if keep else types.none)(arguments), code
+        return entry.restype(arguments), code
 
     return invoke
