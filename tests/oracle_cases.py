@@ -7,7 +7,7 @@ import threading
 
 import numba
 import numpy as np
-from numba import njit, types
+from numba import cfunc, njit, types
 from numba.extending import intrinsic
 from numba.typed import List
 
@@ -394,6 +394,11 @@ else:
         return x + 1
 
 
+@cfunc("int64(int64)")
+def c_entry(n):
+    return -n
+
+
 class Artifact:
     """What a checked function keeps per signature, as far as the oracle reads it."""
 
@@ -401,6 +406,7 @@ class Artifact:
         self.fndesc = compiled.fndesc
         self.address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
         self.digest = "0123abcd"
+        self.c_address = c_entry.address
         self._owner = compiled
 
 
@@ -419,3 +425,25 @@ def make_with_artifacts():
         return np.zeros(0) if n < 0 else np.ones(n)
 
     return WithArtifacts(harmless)
+
+
+def make_with_c_entry(address):
+    """Like `make_with_artifacts`, with `c_entry` (or no address) as the C entry of `negated`."""
+
+    class Entered(WithArtifacts):
+        @property
+        def artifacts(self):
+            negated.compile((types.int64,))
+            made = Artifact(negated.overloads[types.int64,])
+            made.c_address = c_entry.address if address else None
+            return dict.fromkeys(self.overloads, made)
+
+    def harmless(n):
+        return n
+
+    return Entered(harmless)
+
+
+@njit
+def negated(n):
+    return n * 2

@@ -238,6 +238,10 @@ class TestWaiting:
         with Oracle() as own:  # its busy thread ends with it
             counts = own.count(work, 2.0)
         assert [c.tallies for c in counts.calls] == [(), (), ()]
+        assert counts.refutations(Guarantee.NONALLOCATING) == ()
+        found = counts.refutations(Guarantee.NONALLOCATING, other_threads=True)
+        assert all("malloc" in f and "in other threads" in f for f in found)
+        assert found
         others = {t.name: t.count for t in counts.steady.other_threads}
         assert others["malloc"] > 10
 
@@ -373,6 +377,16 @@ class TestArtifact:
         assert counts.artifact
         assert counts.digest == "0123abcd"
         assert not oracle.count(cases.callee, 4).artifact
+
+    def test_c_entry_is_measured_where_there_is_one(self, oracle):
+        assert oracle.count(made_by(cases.make_with_c_entry, True), 4).result == 8
+        counts = oracle.count(made_by(cases.make_with_c_entry, True), 4, entry="c")
+        assert counts.result == -4
+        assert [c.tallies for c in counts.calls] == [()] * 3
+        with pytest.raises(RemoteError, match="no C entry"):
+            oracle.count(made_by(cases.make_with_c_entry, False), 4, entry="c")
+        with pytest.raises(RemoteError, match="not checked"):
+            oracle.count(cases.callee, 4, entry="c")
 
 
 class TestRefutation:

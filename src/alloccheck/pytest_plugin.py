@@ -30,6 +30,7 @@ class AssertProved(Protocol):
         calls: int = 3,
         first_call: bool | None = None,
         fresh: bool = False,
+        other_threads: bool = False,
     ) -> tuple[Report, Counts]:
         """Check statically, measure, and return both results."""
 
@@ -82,6 +83,7 @@ def assert_proved(
     calls: int = 3,
     first_call: bool | None = None,
     fresh: bool = False,
+    other_threads: bool = False,
     oracle: Oracle | None = None,
     check: Callable[..., Report] | None = None,
 ) -> tuple[Report, Counts]:
@@ -100,6 +102,8 @@ def assert_proved(
         code is a checked artifact, which was prepared when it was admitted.
     fresh : bool
         Make the arguments anew for each call.
+    other_threads : bool
+        Whether other threads must keep the guarantee meanwhile: for parallel functions.
     oracle : Oracle, optional
         Instead of the process's shared one.
     check : callable, optional
@@ -139,7 +143,7 @@ def assert_proved(
             "The two processes compile different programs; compare their configuration."
         )
     demanded = counts.artifact if first_call is None else first_call
-    found = counts.refutations(report.guarantee, first_call=demanded)
+    found = counts.refutations(report.guarantee, first_call=demanded, other_threads=other_threads)
     if found:
         raise AssertionError(
             f"{counts.function} {counts.signature}: proved {report.guarantee}, refuted by "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numba
 from llvmlite import ir
@@ -20,6 +20,8 @@ from numba.extending import intrinsic
 
 from alloccheck.errors import UsageError
 
+Convention = Literal["numba", "c"]
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -28,7 +30,10 @@ class Entry:
     Parameters
     ----------
     address : int
-        Where ``int32 f(ret*, excinfo**, flattened arguments...)`` starts.
+        Where it starts.
+    convention : {"numba", "c"}
+        ``int32 f(ret*, excinfo**, flattened arguments...)``, or ``ret f(arguments...)`` with
+        Numba's value types, which cannot tell that it raised.
     restype : numba type
         What it returns.
     argtypes : tuple of numba types
@@ -44,6 +49,7 @@ class Entry:
     """
 
     address: int
+    convention: Convention
     restype: Any
     argtypes: tuple[Any, ...]
     symbols: tuple[tuple[int, str], ...]
@@ -91,7 +97,12 @@ def fold(dispatcher: Any, arguments: Sequence[Any]) -> tuple[Any, ...]:
         raise UsageError(f"{dispatcher.py_func.__qualname__}{pysig}: {error}") from error
 
 
-def entry_of(dispatcher: Any, values: Sequence[Any], signature: str | None = None) -> Entry:
+def entry_of(
+    dispatcher: Any,
+    values: Sequence[Any],
+    signature: str | None = None,
+    convention: Convention = "numba",
+) -> Entry:
     """Compile the overload for folded values, if needed, and return its native entry.
 
     Parameters
@@ -104,11 +115,13 @@ def entry_of(dispatcher: Any, values: Sequence[Any], signature: str | None = Non
         From `fold`.
     signature : str, optional
         Use the overload for these argument types instead of those of the values.
+    convention : {"numba", "c"}
+        Which entry; only artifacts have one for C, at ``c_address``.
 
     Raises
     ------
     UsageError
-        When there is no such overload.
+        When there is no such overload or entry.
     """
     if signature is not None:
         argtypes, _ = sigutils.normalize_signature(signature)
@@ -122,8 +135,12 @@ def entry_of(dispatcher: Any, values: Sequence[Any], signature: str | None = Non
     artifact = (getattr(dispatcher, "artifacts", None) or {}).get(key)
     if artifact is not None:
         fndesc = artifact.fndesc if hasattr(artifact, "fndesc") else artifact.result.fndesc
+        address = artifact.address if convention == "numba" else artifact.c_address
+        if address is None:
+            raise UsageError(f"{dispatcher.py_func.__qualname__}{key} has no C entry")
         return Entry(
-            artifact.address,
+            address,
+            convention,
             fndesc.restype,
             tuple(fndesc.argtypes),
             ((artifact.address, fndesc.llvm_func_name), *getattr(artifact, "symbols", ())),
@@ -131,6 +148,8 @@ def entry_of(dispatcher: Any, values: Sequence[Any], signature: str | None = Non
             getattr(artifact, "digest", None),
             artifact,
         )
+    if convention == "c":
+        raise UsageError(f"{dispatcher.py_func.__qualname__} is not checked: it has no C entry")
     compiled = dispatcher.overloads[key]
     fndesc, library = compiled.fndesc, compiled.library
     address = library.get_pointer_to_function(fndesc.llvm_func_name)
@@ -141,6 +160,7 @@ def entry_of(dispatcher: Any, values: Sequence[Any], signature: str | None = Non
         )
     return Entry(
         address,
+        convention,
         fndesc.restype,
         tuple(fndesc.argtypes),
         tuple(_symbols(library)),
@@ -230,7 +250,12 @@ def _invocation(entry: Entry, window: Window) -> Any:
             given[i] if i in given else context.get_constant_null(t)
             for i, t in enumerate(entry.argtypes)
         ]
-        shape = context.call_conv.get_function_type(entry.restype, entry.argtypes)
+        if entry.convention == "numba":
+            shape = context.call_conv.get_function_type(entry.restype, entry.argtypes)
+        else:
+            nothing = entry.restype in (types.void, types.none)
+            returned = ir.VoidType() if nothing else context.get_value_type(entry.restype)
+            shape = ir.FunctionType(returned, [value.type for value in flat])
 
         def pointer(address: int, kind: Any) -> Any:
             value = context.add_dynamic_addr(builder, address, info="measured")
@@ -240,6 +265,10 @@ def _invocation(entry: Entry, window: Window) -> Any:
         action = ir.FunctionType(ir.VoidType(), ())
         opens, closes = pointer(window.open, action), pointer(window.close, action)
         builder.call(opens, ())
+        if entry.convention == "c":
+            result = builder.call(target, flat)
+            builder.call(closes, ())
+            return context.get_dummy_value() if nothing else result
         status, result = context.call_conv.call_function(
             builder, target, entry.restype, entry.argtypes, flat
         )

@@ -35,7 +35,16 @@
 #define FRAME ((const uintptr_t *)__builtin_frame_address(0))
 
 /* ---- the table of what is wrapped: name, category ------------------------------------------
- * a allocates, f frees, l locks, w waits, g takes the interpreter's lock */
+ * a allocates, f frees, l locks, w waits, g takes the interpreter's lock, o none of these */
+
+enum {
+    CATEGORY_a = 'a',
+    CATEGORY_f = 'f',
+    CATEGORY_l = 'l',
+    CATEGORY_w = 'w',
+    CATEGORY_g = 'g',
+    CATEGORY_o = 'o'
+};
 
 #define HEAP_FUNCTIONS(K) \
     K(malloc, a) K(calloc, a) K(realloc, a) K(reallocarray, a) K(memalign, a) \
@@ -116,8 +125,8 @@ typedef struct {
     char category;
 } kind_t;
 
-#define AS_ROW(name, category) {#name, #category[0]},
-#define AS_ROW_F(type, name, category, parameters, arguments) {#name, #category[0]},
+#define AS_ROW(name, category) {#name, CATEGORY_##category},
+#define AS_ROW_F(type, name, category, parameters, arguments) {#name, CATEGORY_##category},
 static const kind_t kinds[KINDS] = {
     HEAP_FUNCTIONS(AS_ROW) FORWARDED(AS_ROW_F) VARIADIC(AS_ROW){"system call", '?'}};
 
@@ -137,7 +146,7 @@ static const kind_t kinds[KINDS] = {
     S(sched_getaffinity, o) S(sched_setaffinity, o) S(sched_getparam, o) S(uname, o) \
     S(getuid, o) S(prctl, o) S(set_robust_list, o) S(getrusage, o) S(membarrier, w) \
     S(sysinfo, o) S(clock_getres, o) S(getcpu, o) S(mlock, w) S(munlock, o) S(dup, o)
-#define AS_CALL(name, category) {#name, SYS_##name, #category[0]},
+#define AS_CALL(name, category) {#name, SYS_##name, CATEGORY_##category},
 static const struct {
     const char *name;
     long number;

@@ -51,7 +51,7 @@ class Worker:
         function, *arguments = encoding.decode(described, _make)
         _check_same(function, request["fingerprint"], request["function"])
         values = fold(function, arguments)
-        entry = entry_of(function, values, request["signature"])
+        entry = entry_of(function, values, request["signature"], request["entry"])
         driver = self._driver(entry)
         calls = []
         for number in range(request["calls"]):
