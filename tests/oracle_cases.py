@@ -57,6 +57,7 @@ c_mmap = _function(
 c_munmap = _function("munmap", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
 c_sbrk = _function("sbrk", ctypes.c_void_p, ctypes.c_ssize_t)
 c_syscall = _function("syscall", ctypes.c_long, ctypes.c_long, ctypes.c_long)
+c_syscall_of_six = _function("syscall", ctypes.c_long, *[ctypes.c_long] * 7)
 c_mutex_lock = _function("pthread_mutex_lock", ctypes.c_int, ctypes.c_void_p)
 c_mutex_unlock = _function("pthread_mutex_unlock", ctypes.c_int, ctypes.c_void_p)
 c_usleep = _function("usleep", ctypes.c_int, ctypes.c_uint)
@@ -158,6 +159,17 @@ def break_moves():
 def raw_brk_query_and_getpid():
     c_syscall(12, 0)
     c_syscall(39, 0)
+
+
+@njit
+def through_libc_malloc():
+    c_free(c_malloc(8))
+
+
+@njit
+def raw_mmap():
+    p = c_syscall_of_six(9, 0, 4096, 3, 0x22, -1, 0)
+    c_syscall_of_six(11, p, 4096, 0, 0, 0, 0)
 
 
 @njit

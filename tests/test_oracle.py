@@ -1,6 +1,8 @@
 """The oracle counts exactly what functions of known behaviour do, and says so when it cannot."""
 
+import json
 import os
+import platform
 import signal
 import socket
 import stat
@@ -200,6 +202,23 @@ class TestKernel:
         assert counts.result == 0
         assert not counts.steady.complete
         assert oracle.count(cases.scalar_loop, 1.0, 3).steady.complete
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the filter names x86-64 calls")
+def test_kernel_without_system_call_dispatch():
+    script = CASES.with_name("without_dispatch.py")
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "system_calls": False,
+        "heap": True,
+        "mallocs": 1,
+        "complete": False,
+        "listed": None,
+        "mmap": {"system call mmap": 1, "system call munmap": 1},
+    }
 
 
 def _open_there(path):
