@@ -73,6 +73,7 @@ _TABLE_ELEMENT = re.compile(
 )
 _POINTER_SELECT = re.compile(rf"select i1 [^,]+, ptr ([@%]{NAME}), ptr ([@%]{NAME})(?:, !|$)")
 _POINTER_PHI = re.compile(r"phi ptr (.*)")
+_INTEGER_TYPE = re.compile(r"i\d+ ")
 _TABLE = re.compile(r"\[\d+ x ptr\] \[(.*?)\](?:,|$)")
 
 _META = r"(?:, ![\w.]+ !\d+)*"
@@ -673,7 +674,7 @@ def _skip_clauses(
 def _size(arguments: list[str]) -> int | None:
     """Return the first integer argument when it is a constant."""
     for argument in arguments:
-        if re.match(r"i\d+ ", argument):
+        if _INTEGER_TYPE.match(argument):
             token = last_token(argument)
             return int(token) if INTEGER.fullmatch(token) else None
     return None

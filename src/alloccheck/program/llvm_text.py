@@ -23,6 +23,7 @@ INLINE_ASSEMBLY = re.compile(
 CONSTANT_ADDRESS = re.compile(r"inttoptr \(i64 (-?\d+) to ptr\)\(")
 _LOCAL_CALLEE = re.compile(rf"(%{NAME})\(")
 _ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2})")
+_NESTING = re.compile(r'["(\[{<]')
 _LOCAL = re.compile(rf"%{NAME}")
 _LAST_TOKEN = re.compile(r'[%@]"[^"]*"$')
 
@@ -94,9 +95,9 @@ def split_commas(text: str) -> list[str]:
     >>> split_commas('ptr %x, [2 x i8] c"a, b", i64 1')
     ['ptr %x', '[2 x i8] c"a, b"', 'i64 1']
     """
-    if not text.strip():
+    if not text:
         return []
-    if not any(c in text for c in '"([{<'):
+    if not _NESTING.search(text):
         return text.split(", ")
     parts, depth, start, i = [], 0, 0, 0
     while i < len(text):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from alloccheck.program.llvm_text import INTEGER, NAME, plain
 from alloccheck.program.model import (
@@ -47,6 +48,7 @@ _SWAPPED = {"slt": "sgt", "sgt": "slt", "sle": "sge", "sge": "sle",
 _TOP = 2**32 - 1
 
 
+@lru_cache(maxsize=1024)
 def satisfying(predicate: str, constant: int) -> Ranges | None:
     """Return the integers x for which ``icmp predicate i32 x, constant`` is true.
 
