@@ -61,6 +61,7 @@ _OPCODE_KINDS = {
 _OPCODES = {opcode: kind for kind, text in _OPCODE_KINDS.items() for opcode in text.split()}
 
 _INSTRUCTION = re.compile(rf"  (?:(%{NAME}) = )?(?:(?:tail|musttail|notail) )?([a-z_]+)(?![-\w$.])")
+_CLAUSE = re.compile(r" {10}(?:cleanup|catch|filter)\b")
 _LABEL = re.compile(rf"({NAME}):(?: +;.*)?$")
 _GLOBAL = re.compile(rf"@({NAME}) = ((?:[^@\"]*? )?)(global|constant|alias|ifunc) (.*)$")
 _DEFINE = re.compile(rf"(define [^@]*)@({NAME})\(")
@@ -241,7 +242,8 @@ class _ModuleReader:
                 f"LLVM IR: expected a body of the entry {self._entry!r}, found "
                 f"{len(functions)} other functions"
             )
-        taken = {self._aliases.get(name, name) for name in map(plain, self._mentions)}
+        names = (plain(token[1:]) for token in self._mentions)
+        taken = {self._aliases.get(name, name) for name in names}
         mentioned = {
             symbol
             for function in functions.values()
@@ -301,6 +303,9 @@ class _ModuleReader:
                 if m is None:
                     if line.startswith("    #dbg_"):
                         continue
+                    if _CLAUSE.match(line):
+                        mentions.update(GLOBAL_TOKEN.findall(line))
+                        continue
                     self._fail(f"expected an instruction, found {line[:80]!r}", number)
                 if block is None:
                     implicit = sum(p[1:].isdigit() for p in draft.parameters)
@@ -313,8 +318,6 @@ class _ModuleReader:
                 if kind == _PLAIN:
                     if "@" in line:
                         mentions.update(GLOBAL_TOKEN.findall(line))
-                    if opcode == "landingpad":
-                        lines = _skip_clauses(lines, mentions)
                 elif kind == _DEFINES:
                     if "@" in line:
                         mentions.update(GLOBAL_TOKEN.findall(line))
@@ -658,17 +661,6 @@ class _ModuleReader:
             known = token[0] == "@" and (name in self._drafts or name in self._declared)
             found.add(name if known else None)
         return found
-
-
-def _skip_clauses(
-    lines: Iterator[tuple[int, str]], mentions: set[str]
-) -> Iterator[tuple[int, str]]:
-    """Return the lines after those that belong to a landingpad."""
-    for number, line in lines:
-        if not line.startswith("          "):
-            return chain([(number, line)], lines)
-        mentions.update(GLOBAL_TOKEN.findall(line))
-    return lines
 
 
 def _size(arguments: list[str]) -> int | None:
