@@ -266,7 +266,7 @@ b:
     assert isinstance(choice, Choice)
     (zero, when_equal), (other, when_not) = choice.arms
     assert (zero, other) == ("0", "%s")
-    assert when_equal == ()
+    assert when_equal[0].ranges == Ranges.of(-2)
     assert when_not[0].ranges == ~Ranges.of(-2)
     assert function.blocks[2].returns == "%r"
 
@@ -435,7 +435,10 @@ b:
         ("define void @f() {\n  frobnicate i32 1\n  ret void\n}\n", "opcode 'frobnicate'"),
         ("define void @f() {\n  ret void\n  fence acquire\n}\n", "after the end of block"),
         ("define void @f() {\n  br label %nowhere\n}\n", "no block 'nowhere'"),
-        ("define void @f() {\n  br i1 maybe, label %a, label %a\na:\n  ret void\n}\n", "terminator"),
+        (
+            "define void @f() {\n  br i1 maybe, label %a, label %a\na:\n  ret void\n}\n",
+            "terminator",
+        ),
         ("define void @f() {\n  call void @g()\n  ret void\n}\n", "neither declared nor defined"),
         ("define void @f() {\n  call void\n  ret void\n}\n", "call is not understood"),
         ("define void @f() {\n  call void @g(ptr null\n  ret void\n}\n", "not closed"),

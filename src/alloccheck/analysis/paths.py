@@ -282,8 +282,8 @@ class FunctionPaths:
         The integers that it can return.
     by_block : mapping of int to Path
         How the function ends when it runs a block: `RETURN` when it may return normally from
-        there, `RAISE` when it can only raise, `DIVERGE` otherwise. Blocks that never run are
-        missing.
+        there, `RAISE` when it can only raise, `DIVERGE` otherwise: it may run without end, though it
+        may also raise. Blocks that never run are missing.
     doomed : frozenset of int
         Blocks from which every path ends the process.
     raises : bool
