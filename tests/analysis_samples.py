@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from functools import lru_cache
+from functools import cache
 
 import numba
 import numpy as np
@@ -153,7 +153,7 @@ PROGRAMS = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def module_of(name, debug=False):
     """Return the final IR and the entry symbol of one of `PROGRAMS`, as stock Numba makes it."""
     function, signature = PROGRAMS[name]

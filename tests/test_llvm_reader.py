@@ -5,7 +5,6 @@ import re
 
 import llvmlite.binding as llvm
 import pytest
-from analysis_samples import PROGRAMS, contracts, ir, module_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +24,7 @@ from alloccheck.program.model import (
     Unread,
 )
 from alloccheck.program.ranges import FULL, HIGHEST, LOWEST, Ranges
+from analysis_samples import PROGRAMS, contracts, ir, module_of
 
 
 def read(body, *, result="void", args="ptr %p", more="", returns=None):

@@ -4,7 +4,6 @@ them against programs that are run."""
 import random
 
 import pytest
-from analysis_samples import contract, ir
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from alloccheck.analysis.paths import StatusConvention
 from alloccheck.analysis.solve import solve
 from alloccheck.effects import Effect, Path
 from alloccheck.program.llvm import read_module
+from analysis_samples import contract, ir
 
 OK = (0, -2, -3)
 
@@ -480,6 +480,22 @@ def test_an_integer_that_is_no_status_says_nothing():
     assert paths_of(text, convention=named) == {"site": Path.RAISE}
 
 
+def test_parameter_names_may_carry_a_number():
+    text = f("""
+      call void @site()
+      ret i32 1
+    """)
+    numbered = text.replace("%retptr", "%retptr.1").replace("%excinfo", "%excinfo.12")
+    assert paths_of(numbered) == {"site": Path.RAISE}
+    assert paths_of(text.replace("%excinfo", "%excinfos")) == {"site": Path.RETURN}
+
+
+def test_a_status_that_nobody_vouches_for_may_be_an_error():
+    text = "define i32 @f(ptr %x) {{\n  ret i32 {}\n}}\n"
+    assert solve(read_module(text.format(1), "f"), externals).may_raise
+    assert not solve(read_module(text.format(0), "f"), externals).may_raise
+
+
 def test_the_codes_are_the_conventions():
     text = f("""
       call void @site()
@@ -538,8 +554,8 @@ def test_blocks_before_the_death_of_the_process_are_noted():
         solution = solve(read_module(text.replace("REST", rest), "f"), table)
         assert solution.witnesses == ()
         assert solution.noted == ("abort", "site")
-    solution = solve(read_module(text.replace("abort", "clean").replace("REST", "unreachable"), "f"),
-                     table)  # fmt: skip
+    alive = text.replace("abort", "clean").replace("REST", "unreachable")
+    solution = solve(read_module(alive, "f"), table)
     assert [w.path for w in solution.witnesses] == [Path.DIVERGE]
 
 
