@@ -135,6 +135,8 @@ GLOBAL_POINTERS = """
 @address = linkonce local_unnamed_addr global ptr inttoptr (i64 -16 to ptr)
 @written = internal global ptr inttoptr (i64 32 to ptr)
 @elsewhere = external global ptr
+@public = global ptr inttoptr (i64 32 to ptr)
+@weak = weak constant ptr inttoptr (i64 32 to ptr)
 @table = internal constant [2 x ptr] [ptr @g, ptr @h]
 @holes = internal constant [2 x ptr] [ptr @g, ptr null]
 @other = alias void (), ptr @g
@@ -154,6 +156,8 @@ declare void @h()
         ("load ptr, ptr @address, align 8", Address(2**64 - 16, "address")),
         ("load ptr, ptr @written, align 8", None),
         ("load ptr, ptr @elsewhere, align 8", None),
+        ("load ptr, ptr @public, align 8", None),
+        ("load ptr, ptr @weak, align 8", None),
         ("load ptr, ptr %q, align 8", None),
         ("select i1 %c, ptr @g, ptr @h", ("g", "h")),
         ("select i1 %c, ptr @other, ptr @g", Direct("g")),
@@ -440,6 +444,7 @@ b:
             "terminator",
         ),
         ("define void @f() {\n  call void @g()\n  ret void\n}\n", "neither declared nor defined"),
+        ("define void @f() {\n  call\n  ret void\n}\n", "call is not understood"),
         ("define void @f() {\n  call void\n  ret void\n}\n", "call is not understood"),
         ("define void @f() {\n  call void @g(ptr null\n  ret void\n}\n", "not closed"),
         ("define void @f() {\n  catchret from %x to label %y\n}\n", "opcode 'catchret'"),

@@ -19,6 +19,21 @@ from alloccheck.analysis.paths import StatusConvention
 from alloccheck.analysis.solve import solve
 from alloccheck.effects import Effect, Path
 from alloccheck.program.llvm import read_module
+from alloccheck.program.model import (
+    Block,
+    Bounded,
+    Call,
+    CallResult,
+    Constant,
+    Direct,
+    Edge,
+    Fact,
+    Function,
+    OneOf,
+    Opaque,
+    Program,
+)
+from alloccheck.program.ranges import Ranges
 from analysis_samples import contract, ir
 
 OK = (0, -2, -3)
@@ -557,6 +572,41 @@ def test_blocks_before_the_death_of_the_process_are_noted():
     alive = text.replace("abort", "clean").replace("REST", "unreachable")
     solution = solve(read_module(alive, "f"), table)
     assert [w.path for w in solution.witnesses] == [Path.DIVERGE]
+
+
+def hand_built(facts, values, returns):
+    """A function as a reader of machine code makes it: `s` is what the first call returned."""
+    blocks = (
+        Block(0, "", (Edge(1, facts), Edge(2)), (0,)),
+        Block(1, "", (), (1,), exits=True, returns=returns),
+        Block(2, "", (), (), exits=True, returns="zero"),
+    )
+    calls = (Call(0, 0, Direct("status")), Call(1, 1, Direct("site")))
+    values = {"s": CallResult(0), "zero": Constant(0), **values}
+    function = Function("f", blocks, calls, values, has_status=True)
+    return Program({"f": function}, frozenset(), frozenset(), lambda key: (), "f")
+
+
+@pytest.mark.parametrize(
+    ("facts", "values", "returns", "path"),
+    [
+        ((Fact("s", True, 5),), {}, "s", Path.RAISE),
+        ((Fact("s", False, 0),), {}, "s", Path.RETURN),
+        (tuple(Fact("s", False, c) for c in OK), {}, "s", Path.RAISE),
+        ((Fact("s", True, 5), Fact("s", False, 5)), {}, "s", None),
+        ((), {"five": Constant(5), "x": OneOf(("five", "zero"))}, "x", Path.RETURN),
+        ((Fact("s", True, 5),), {"six": Constant(6), "x": OneOf(("s", "six"))}, "x", Path.RAISE),
+        ((), {"x": Bounded(Ranges.span(1, 9))}, "x", Path.RAISE),
+        ((), {"x": Opaque()}, "x", Path.RETURN),
+        ((), {}, None, Path.RETURN),
+        ((), {}, "never described", Path.RETURN),
+    ],
+)
+def test_graphs_of_other_readers(facts, values, returns, path):
+    convention = StatusConvention(functions=frozenset({"f"}))
+    found = solve(hand_built(facts, values, returns), externals, convention=convention)
+    paths = [w.path for w in found.witnesses if w.effect is Effect.ALLOCATE]
+    assert paths == ([] if path is None else [path])
 
 
 # --- against running programs -----------------------------------------------------------------

@@ -95,6 +95,9 @@ _REPLACEABLE = frozenset(
     {"external", "extern_weak", "weak", "linkonce", "common", "available_externally"}
 )
 """Linkages whose definition here need not be the one that is used."""
+
+_OURS = frozenset({"internal", "private", "linkonce", "linkonce_odr"})
+"""Linkages of variables that nothing outside a closed program writes."""
 _MODULE_LINES = (";", "source_filename", "target ", "attributes #", "$", "uselistorder")
 
 
@@ -429,7 +432,7 @@ class _ModuleReader:
                 return
             target, opening, before = Unread(f"inline assembly {m[1]!r}"), m.end() - 1, ""
         else:
-            found = pointer_callee(line, line.index(" ", start))
+            found = pointer_callee(line, start)
             if found is None:
                 self._fail(f"this call is not understood: {line.strip()[:120]!r}")
             pointer, opening = found
@@ -637,6 +640,8 @@ class _ModuleReader:
                 return {symbol if symbol in self._drafts or symbol in self._declared else None}
         elif not variable.constant and token in self._mentions:
             return {None}  # it may be written through its address
+        if not variable.linkage & _OURS:
+            return {None}
         if m := re.match(r"ptr inttoptr \(i64 (-?\d+) to ptr\)(?:,|$)", variable.initialiser):
             return {(int(m[1]) % 2**64, name)}
         return {None}
