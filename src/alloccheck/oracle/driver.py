@@ -280,7 +280,7 @@ def _invocation(entry: Entry, window: Window) -> Any:
         )
         return imputils.impl_ret_new_ref(context, builder, entry.restype, result)
 
-    @intrinsic
+    @intrinsic  # type: ignore[untyped-decorator]
     def invoke(typingctx: Any, arguments: Any) -> Any:
         return entry.restype(arguments), code
 
