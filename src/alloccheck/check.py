@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from alloccheck.analysis.contracts import Contract, ContractTable, load_contracts
+from alloccheck.analysis.paths import StatusConvention
+from alloccheck.analysis.refcounts import RefcountNames
 from alloccheck.analysis.solve import Assumed, Solution, solve
 from alloccheck.analysis.summary import Witness
 from alloccheck.assumptions import AssumptionMark
@@ -252,22 +254,30 @@ def _explained(job: CompileJob, policy: Policy) -> Report:
 
 def _entry_symbol(built: Built, policy: Policy) -> str:
     artifact = built.artifact
-    if policy.entry == "c":
-        if artifact.c_symbol is None:
-            raise UsageError(
-                f"{artifact.signature} has no C entry: its types cannot be passed by value"
-            )
-        if not policy.ignore_throw:
-            return artifact.c_symbol
-    # A C entry turns raising into returning; with `ignore_throw` that part is left out.
-    return artifact.symbol
+    if policy.entry == "python":
+        return artifact.symbol
+    if artifact.c_symbol is None:
+        raise UsageError(
+            f"{artifact.signature} has no C entry: its types cannot be passed by value"
+        )
+    return artifact.c_symbol
 
 
 def _solve(program: Program, contracts: ContractTable, built: Built) -> Solution:
+    artifact = built.artifact
     assumed = {
         symbol: Assumed(mark.effects, mark.reason) for symbol, mark in built.assumed_symbols.items()
     }
-    return solve(program, contracts.lookup, assumptions=assumed, address_names=well_known_name)
+    return solve(
+        program,
+        contracts.lookup,
+        # The C entry turns raising into returning a value: what it does then is on the raise path.
+        convention=StatusConvention(wrappers=frozenset(filter(None, [artifact.c_symbol]))),
+        # Whoever calls the C entry holds its arguments, as a caller from Python does.
+        refcounts=RefcountNames(held=frozenset({artifact.symbol})),
+        assumptions=assumed,
+        address_names=well_known_name,
+    )
 
 
 def _report(
