@@ -5,6 +5,7 @@ Each step is a call of another floor. Nothing here knows terminals or decorators
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -292,10 +293,10 @@ def _report(
     witnesses = [*solution.witnesses, *_added_by_code_generation(built, contracts)]
     lazy = {one.symbol for one in witnesses if one.occasion is Occasion.FIRST_CALL}
     prepared = prepare(lazy) if policy.first_call == "prepare" else frozenset()
-    hints = heap_types_by_line(built.annotations)
+    hints = functools.cache(lambda: heap_types_by_line(built.annotations))
 
     def type_hint(frame: Frame) -> TypeHint | None:
-        found = hints.get((frame.file, frame.line))
+        found = hints().get((frame.file, frame.line))
         return TypeHint(found) if found else None
 
     raises_to_c = policy.entry == "c" and not policy.ignore_throw and solution.may_raise

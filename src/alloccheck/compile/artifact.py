@@ -16,17 +16,19 @@ from typing import Any
 
 import llvmlite.binding as ll
 
+from alloccheck.compile import canonical
 from alloccheck.compile.contexts import UNRESOLVED, WorldLibrary, parse_like
 from alloccheck.compile.entry import add_c_entry, has_c_signature
 from alloccheck.compile.job import CompileJob, Configuration
 from alloccheck.compile.objectfile import ObjectFile, read_object
-from alloccheck.compile.recursion import RoundRecursion, compile_to_fixpoint
+from alloccheck.compile.recursion import compile_to_fixpoint
 from alloccheck.compile.world import FunctionVariants, World
 from alloccheck.errors import Refused
 
 # isort: split
 from numba import _dynfunc
-from numba.core import typing
+from numba.core import config, typing
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment
 
 ENVIRONMENT_PREFIX = "_ZN08NumbaEnv"
@@ -38,8 +40,14 @@ _immortal: list[Any] = []
 class _Engine:
     """Owns the machine code of one artifact."""
 
-    def __init__(self, execution_engine: Any, object_code: bytes) -> None:
-        self._engine = execution_engine
+    def __init__(self, object_code: bytes) -> None:
+        target = ll.Target.from_triple(ll.get_process_triple())
+        # Nothing is compiled here: the engine only links and loads the object.
+        self._engine = ll.create_mcjit_compiler(
+            ll.parse_assembly(""),
+            target.create_target_machine(jit=True),
+            use_lmm=config.USE_LLVMLITE_MEMORY_MANAGER,
+        )
         self._engine.add_object_file(ll.ObjectFileRef.from_data(object_code))
         self._engine.finalize_object()
 
@@ -166,17 +174,22 @@ def build(job: CompileJob) -> Built:
         Numba's own, for code that does not compile.
     """
     start = time.perf_counter()
-    variants = FunctionVariants()
 
-    def one_round(recursion: RoundRecursion) -> Built:
-        world = World(recursion, variants)
+    def in_world(world: World) -> Built:
         with world.active():
             result = world.compile(job)
             compiled = time.perf_counter()
             closed = _close(world, result)
-        return _load(job, world, result, closed, start, compiled)
+            return _load(job, world, result, closed, start, compiled)
 
-    built, rounds = compile_to_fixpoint(one_round, _unify)
+    with global_compiler_lock:
+        kept = canonical.shared.use(job, in_world)
+        if kept is not None:
+            return kept
+        variants = FunctionVariants()
+        built, rounds = compile_to_fixpoint(
+            lambda recursion: in_world(World(recursion, variants)), _unify
+        )
     return built if rounds == 1 else _with_rounds(built, rounds)
 
 
@@ -207,15 +220,10 @@ def _close(world: World, result: Any) -> _Closed:
     """Turn the root's open library into one closed object."""
     descriptor = result.fndesc
     pending = result.entry_point
-    library = result.library
+    library = result.library.opened()
     context = world.target_context.subtarget(
         environment=pending.environment, fndesc=descriptor, enable_nrt=True
     )
-    if library._finalized:
-        # Something linked the root already (an assumption, a reference to itself).
-        root = library
-        library = world.target_context.codegen().create_library(descriptor.llvm_func_name)
-        library.add_linking_library(root)
     entries = [descriptor.mangled_name, descriptor.llvm_cpython_wrapper_name]
     c_symbol = None
     with context.push_code_library(library):
@@ -224,7 +232,7 @@ def _close(world: World, result: Any) -> _Closed:
             descriptor,
             pending.environment,
             result.call_helper,
-            release_gil=_releases_gil(world, result),
+            release_gil=bool(world.root.targetoptions.get("nogil", False)),
         )
         if has_c_signature(descriptor):
             c_symbol = add_c_entry(context, library, descriptor)
@@ -260,13 +268,6 @@ def _close(world: World, result: Any) -> _Closed:
         c_symbol,
         pending.environment,
     )
-
-
-def _releases_gil(world: World, result: Any) -> bool:
-    for one in world.dispatchers:
-        if result in one.overloads.values():
-            return bool(one.targetoptions.get("nogil", False))
-    return False
 
 
 def _resolve_recursion(codegen: Any, library: WorldLibrary) -> None:
@@ -344,8 +345,7 @@ def _load(
     """Bind the object's externals, load it, and make the Python entry point."""
     externals = _resolve_externals(closed.object_file)
     module = closed.library._final_module
-    codegen = world.target_context.codegen()
-    engine = _Engine(codegen._engine._ee, closed.object_code)
+    engine = _Engine(closed.object_code)
     environments = [closed.environment]
     defined = {one.name for one in closed.object_file.symbols}
     for variable in module.global_variables:
@@ -398,7 +398,7 @@ def _load(
         artifact=artifact,
         listing=closed.listing,
         object_file=closed.object_file,
-        assumed_symbols=dict(world.assumed_symbols),
-        annotations=tuple(world.annotations()),
+        assumed_symbols=world.assumed_symbols(result),
+        annotations=world.annotations(result),
         timings={"compile": compiled - start, "close": loaded - compiled},
     )

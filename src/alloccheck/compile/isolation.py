@@ -173,45 +173,70 @@ def _template_classes() -> list[type]:
     return found
 
 
-class _SharedMemory:
-    """What was set aside, and how to put it back."""
+class WorldMemory:
+    """What Numba's shared caches hold on behalf of one world, while it is not active."""
 
     def __init__(self) -> None:
+        self.class_dicts: dict[tuple[type, str], dict[Any, Any]] = {}
+        self.impl_keys: dict[int, tuple[Any, dict[Any, Any]]] = {}
+        self.bound: list[tuple[Any, Any, Any]] = []
+
+
+class _Exchange:
+    """Puts a world's memory in the place of the user's, and back again."""
+
+    def __init__(self, memory: WorldMemory) -> None:
+        self._memory = memory
         self._class_dicts: list[tuple[type, str, dict[Any, Any]]] = []
         self._impl_keys: list[tuple[Any, dict[Any, Any]]] = []
         self._bound: list[tuple[Any, Any, Any]] = []
-        self._known_functions: set[int] = set()
         for cls in _template_classes():
             own = vars(cls)
             for name in numba_internals.TEMPLATE_CACHES:
                 if name in own:
                     self._class_dicts.append((cls, name, own[name]))
-                    setattr(cls, name, {})
+                    setattr(cls, name, memory.class_dicts.get((cls, name)) or {})
             for name in numba_internals.TEMPLATE_VARIANT_CACHES:
                 if name in own:
                     self._class_dicts.append((cls, name, own[name]))
-                    setattr(cls, name, VariantDict())
+                    setattr(cls, name, memory.class_dicts.get((cls, name)) or VariantDict())
         for reference in list(_typecache):
             interned = reference()
             if isinstance(interned, types.BaseFunction):
                 self._impl_keys.append((interned, interned._impl_keys))
-                interned._impl_keys = VariantDict()
+                mine = memory.impl_keys.get(id(interned))
+                interned._impl_keys = VariantDict() if mine is None else mine[1]
             elif isinstance(interned, types.BoundFunction):
                 # A bound function holds the typing context that it was made in; a world must
                 # make its own. The type is kept alive here, so its entry can be put back.
                 self._bound.append((reference, _typecache.pop(reference), interned))
+        for reference, value, _alive in memory.bound:
+            _typecache[reference] = value
 
-    def restore(self) -> None:
-        for cls, name, mine in self._class_dicts:
-            setattr(cls, name, mine)
+    def undo(self) -> None:
+        """Keep what the world made in its memory, and put the user's own back."""
+        memory = self._memory
+        memory.class_dicts = {}
+        for cls, name, users in self._class_dicts:
+            mine = getattr(cls, name)
+            if mine:
+                memory.class_dicts[(cls, name)] = mine
+            setattr(cls, name, users)
+        memory.impl_keys = {}
+        kept = set()
         for interned, keys in self._impl_keys:
+            kept.add(id(interned))
+            if interned._impl_keys:
+                memory.impl_keys[id(interned)] = (interned, interned._impl_keys)
             interned._impl_keys = keys
-        kept = {id(interned) for interned, _ in self._impl_keys}
+        memory.bound = []
         for reference in list(_typecache):
             interned = reference()
             if isinstance(interned, types.BoundFunction):
-                _typecache.pop(reference, None)
+                memory.bound.append((reference, _typecache.pop(reference), interned))
             elif isinstance(interned, types.BaseFunction) and id(interned) not in kept:
+                if interned._impl_keys:
+                    memory.impl_keys[id(interned)] = (interned, interned._impl_keys)
                 interned._impl_keys = {}
         for reference, value, _alive in self._bound:
             _typecache[reference] = value
@@ -242,7 +267,7 @@ def isolated(world: World) -> Iterator[None]:
         saved_stack = stack[:]
         stack.clear()
         _thread.world = None
-        memory = _SharedMemory()
+        exchange = _Exchange(world.memory)
         first_line = lowering.get_func_body_first_lineno
         lowering.get_func_body_first_lineno = _cheap_first_line
         _thread.world = world
@@ -252,7 +277,7 @@ def isolated(world: World) -> Iterator[None]:
         finally:
             _thread.world = outer
             lowering.get_func_body_first_lineno = first_line
-            memory.restore()
+            exchange.undo()
             stack[:] = saved_stack
 
 
