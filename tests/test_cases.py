@@ -210,9 +210,9 @@ def test_checked_code_gives_the_value_of_the_program(path):
     case = load_case(path)
     for prelude in case.preludes.values():
         prelude()
-    function = getattr(case.entry, "py_func", case.entry)
+    function = measured.decorated(case, alloccheck.hermetic(**case.options))
     assert case.arguments is not None
-    result = alloccheck.hermetic(**case.options)(function)(*case.arguments())
+    result = function(*case.arguments())
     assert result == case.module.RESULT
     assert type(result) is type(case.module.RESULT)
 
