@@ -1,16 +1,25 @@
 """Functions whose effects are known by construction; `test_oracle.py` measures them."""
 
 import ctypes
+import mmap
 import os
 import threading
 
 import numba
 import numpy as np
-from numba import njit, types
+from numba import cfunc, njit, types
 from numba.extending import intrinsic
 from numba.typed import List
 
 libc = ctypes.CDLL(None)
+
+# A system call by its instruction, past every C library (x86-64): shifts the arguments from the
+# registers of a call to those of a system call.
+_page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+_page.write(bytes.fromhex("4889f8 4889f7 4889d6 4889ca 4d89c2 4d89c8 4c8b4c2408 0f05 c3"))
+inline_system_call = ctypes.CFUNCTYPE(ctypes.c_long, *[ctypes.c_long] * 7)(
+    ctypes.addressof(ctypes.c_char.from_buffer(_page))
+)
 
 
 def _function(name, result, *arguments):
@@ -48,12 +57,25 @@ c_mmap = _function(
 c_munmap = _function("munmap", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
 c_sbrk = _function("sbrk", ctypes.c_void_p, ctypes.c_ssize_t)
 c_syscall = _function("syscall", ctypes.c_long, ctypes.c_long, ctypes.c_long)
+c_syscall_of_six = _function("syscall", ctypes.c_long, *[ctypes.c_long] * 7)
 c_mutex_lock = _function("pthread_mutex_lock", ctypes.c_int, ctypes.c_void_p)
 c_mutex_unlock = _function("pthread_mutex_unlock", ctypes.c_int, ctypes.c_void_p)
 c_usleep = _function("usleep", ctypes.c_int, ctypes.c_uint)
 c_write = _function("write", ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)
 c_dprintf = _function("dprintf", ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
 c_poll = _function("poll", ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_int)
+c_pthread_create = _function(
+    "pthread_create",
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+)
+c_pthread_join = _function("pthread_join", ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+c_sigmask = _function(
+    "pthread_sigmask", ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p
+)
 gil_ensure = ctypes.CFUNCTYPE(ctypes.c_int)(
     ctypes.cast(libc.PyGILState_Ensure, ctypes.c_void_p).value
 )
@@ -140,6 +162,17 @@ def raw_brk_query_and_getpid():
 
 
 @njit
+def through_libc_malloc():
+    c_free(c_malloc(8))
+
+
+@njit
+def raw_mmap():
+    p = c_syscall_of_six(9, 0, 4096, 3, 0x22, -1, 0)
+    c_syscall_of_six(11, p, 4096, 0, 0, 0, 0)
+
+
+@njit
 def locks(mutex, n):
     for _ in range(n):
         c_mutex_lock(mutex.ctypes.data)
@@ -169,6 +202,50 @@ def polls():
 @njit
 def takes_gil():
     gil_release(gil_ensure())
+
+
+@njit
+def starts_thread(cell, start):
+    status = c_pthread_create(cell.ctypes.data, 0, start, 0)
+    c_pthread_join(cell[0], 0)
+    return status
+
+
+@njit
+def blocks_signal(wanted, before, now):
+    """Block some signals, ask which are blocked, and put back what was before."""
+    c_sigmask(0, wanted.ctypes.data, before.ctypes.data)
+    c_sigmask(0, 0, now.ctypes.data)
+    c_sigmask(2, before.ctypes.data, 0)
+    return now[0]
+
+
+@njit
+def inline_mmap():
+    p = inline_system_call(9, 0, 4096, 3, 0x22, -1, 0)
+    return inline_system_call(11, p, 4096, 0, 0, 0, 0)
+
+
+@njit
+def increments(cell):
+    cell[0] += 1
+    return cell[0]
+
+
+@njit
+def same_list(items):
+    return items
+
+
+def _plain_identity(x):
+    return x
+
+
+compiled_alias = njit(_plain_identity)
+
+
+def open_for_append(path):
+    return os.open(path, os.O_WRONLY | os.O_APPEND)
 
 
 @njit
@@ -306,6 +383,11 @@ def make_churning(seconds_of_work):
     return work
 
 
+def thread_start():
+    """Address of a C function that any thread can run and return from."""
+    return ctypes.cast(libc.getppid, ctypes.c_void_p).value
+
+
 def not_compiled(x):
     return x
 
@@ -324,6 +406,11 @@ else:
         return x + 1
 
 
+@cfunc("int64(int64)")
+def c_entry(n):
+    return -n
+
+
 class Artifact:
     """What a checked function keeps per signature, as far as the oracle reads it."""
 
@@ -331,6 +418,7 @@ class Artifact:
         self.fndesc = compiled.fndesc
         self.address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
         self.digest = "0123abcd"
+        self.c_address = c_entry.address
         self._owner = compiled
 
 
@@ -349,3 +437,25 @@ def make_with_artifacts():
         return np.zeros(0) if n < 0 else np.ones(n)
 
     return WithArtifacts(harmless)
+
+
+def make_with_c_entry(address):
+    """Like `make_with_artifacts`, with `c_entry` (or no address) as the C entry of `negated`."""
+
+    class Entered(WithArtifacts):
+        @property
+        def artifacts(self):
+            negated.compile((types.int64,))
+            made = Artifact(negated.overloads[types.int64,])
+            made.c_address = c_entry.address if address else None
+            return dict.fromkeys(self.overloads, made)
+
+    def harmless(n):
+        return n
+
+    return Entered(harmless)
+
+
+@njit
+def negated(n):
+    return n * 2

@@ -5,6 +5,7 @@ Each step is a call of another floor. Nothing here knows terminals or decorators
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -266,9 +267,7 @@ def _solve(program: Program, contracts: ContractTable, built: Built) -> Solution
     assumed = {
         symbol: Assumed(mark.effects, mark.reason) for symbol, mark in built.assumed_symbols.items()
     }
-    return solve(
-        program, contracts.lookup, assumptions=assumed, address_names=well_known_name
-    )
+    return solve(program, contracts.lookup, assumptions=assumed, address_names=well_known_name)
 
 
 def _report(
@@ -280,7 +279,7 @@ def _report(
     solution: Solution,
 ) -> Report:
     artifact = built.artifact
-    witnesses = [*solution.witnesses, *_added_by_code_generation(built, program, contracts)]
+    witnesses = [*solution.witnesses, *_added_by_code_generation(built, contracts)]
     lazy = {one.symbol for one in witnesses if one.occasion is Occasion.FIRST_CALL}
     prepared = prepare(lazy) if policy.first_call == "prepare" else frozenset()
     hints = heap_types_by_line(built.annotations)
@@ -359,24 +358,16 @@ def _externals(
     return tuple(found)
 
 
-def _added_by_code_generation(
-    built: Built, program: Program, contracts: ContractTable
-) -> list[Witness]:
+def _added_by_code_generation(built: Built, contracts: ContractTable) -> list[Witness]:
     """Classify the calls that machine code has and the IR has not.
 
-    Code generation turns some instructions into calls (``frem`` into ``fmod``). Each external
-    symbol that a function's code refers to and its IR does not mention needs a contract as well.
+    Code generation turns some instructions into calls (``frem`` into ``fmod``). Each undefined
+    symbol of the object that the IR does not even declare needs a contract as well.
     """
-    mentioned = {
-        symbol
-        for function in program.functions.values()
-        for call in function.calls
-        for symbol in _symbols_of(call.target)
-    }
-    mentioned |= program.externals
+    declared = {first or second for first, second in _DECLARED.findall(built.listing)}
     found = []
     for symbol in built.object_file.undefined:
-        if symbol in mentioned or f"@{symbol} =" in built.listing:
+        if symbol in declared:
             continue
         contract = contracts.lookup(symbol)
         if contract is None:
@@ -384,7 +375,11 @@ def _added_by_code_generation(
             continue
         found.extend(
             _added(
-                symbol, one.effect, one.occasion, contract.reason, contract.source,
+                symbol,
+                one.effect,
+                one.occasion,
+                contract.reason,
+                contract.source,
                 contract.condition,
             )
             for one in contract.effects
@@ -392,6 +387,9 @@ def _added_by_code_generation(
     return found
 
 
+_DECLARED = re.compile(
+    r'^(?:declare\b[^@\n]*)?@(?:"((?:[^"\\]|\\.)*)"|([\w.$-]+))(?:\(| = )', re.MULTILINE
+)
 _UNKNOWN = "code generation calls it and no contract says what it does"
 
 
@@ -399,8 +397,3 @@ def _added(
     symbol: str, effect: Effect, occasion: Occasion, reason: str, source: str, condition: str
 ) -> Witness:
     return Witness(effect, Path.RETURN, occasion, symbol, reason, source, (), None, condition)
-
-
-def _symbols_of(target: Any) -> tuple[str, ...]:
-    symbol = getattr(target, "symbol", None)
-    return (symbol,) if isinstance(symbol, str) else ()

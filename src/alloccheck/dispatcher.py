@@ -224,7 +224,7 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         return states
 
     @classmethod
-    def _rebuild(  # type: ignore[override]
+    def _rebuild(
         cls,
         uuid: str,
         py_func: Callable[..., Any],
@@ -270,5 +270,3 @@ def _call_by_address(artifact: Artifact) -> Any:
     implementation.signature = descriptor.argtypes  # type: ignore[attr-defined]
     implementation.libs = ()  # type: ignore[attr-defined]
     return implementation
-
-

@@ -8,6 +8,7 @@ edge whose facts contradict what is known is never taken.
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -38,6 +39,9 @@ ReturnedCodes = Callable[[Call], Ranges]
 
 CallTest = Callable[[Call], bool]
 """A question about a call."""
+
+
+_NUMBER = re.compile(r"\.\d+$")
 
 
 def _never(call: Call) -> bool:
@@ -87,7 +91,12 @@ class StatusConvention:
         if function.name in self.functions:
             return function.has_status
         lead = function.parameters[: len(self.parameters)]
-        return function.has_status and bool(lead) and lead == self.parameters
+        # A name that occurs more than once in a module may carry a number: `%retptr.1`.
+        return (
+            function.has_status
+            and bool(lead)
+            and tuple(_NUMBER.sub("", name) for name in lead) == self.parameters
+        )
 
 
 @dataclass(frozen=True)
@@ -282,8 +291,8 @@ class FunctionPaths:
         The integers that it can return.
     by_block : mapping of int to Path
         How the function ends when it runs a block: `RETURN` when it may return normally from
-        there, `RAISE` when it can only raise, `DIVERGE` otherwise. Blocks that never run are
-        missing.
+        there, `RAISE` when it can only raise, `DIVERGE` otherwise: it may run without end, though
+        it may also raise. Blocks that never run are missing.
     doomed : frozenset of int
         Blocks from which every path ends the process.
     raises : bool
@@ -412,6 +421,20 @@ class _Analysis:
                 paths[i] = Path.DIVERGE
         return paths
 
+    def may_raise(self) -> bool:
+        """Return whether the function can end by raising.
+
+        An integer that is not known to be no status is taken for one here.
+        """
+        function, errors = self.shape.function, self.convention.errors
+        if function.has_status and function.name not in self.convention.wrappers:
+            return bool(self.flow.codes & errors)
+        return any(
+            self.is_status_call(call) and bool(self.returned(call) & errors)
+            for call in function.calls
+            if call.block in self.flow.states
+        )
+
     def doomed(self) -> frozenset[int]:
         """Blocks from which nothing but the death of the process can be reached."""
         function, states = self.shape.function, self.flow.states
@@ -515,14 +538,7 @@ def analyse_function(
     )
     by_block = analysis.by_block()
     codes = analysis.flow.codes
-    if analysis.governed:
-        raises = bool(codes & convention.errors)
-    else:
-        raises = any(
-            is_status_call(call) and bool(returned(call) & convention.errors)
-            for call in function.calls
-            if call.block in by_block
-        )
+    raises = analysis.may_raise()
     diverges = any(i in analysis.trapped for i in by_block)
     return FunctionPaths(function, codes, by_block, analysis.doomed(), raises, diverges, analysis)
 

@@ -6,7 +6,7 @@ Knows the program graph, contracts and status conventions; nothing of Numba, fil
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from alloccheck.analysis.contracts import Contract
 from alloccheck.analysis.graphs import components
@@ -507,7 +507,7 @@ def _witness_order(witness: Witness) -> tuple[object, ...]:
         witness.symbol,
         witness.occasion,
         len(witness.backtrace),
-        tuple(tuple(str(x) for x in astuple(f)) for f in witness.backtrace),
+        tuple((f.file, f.line, f.column or 0, f.function, f.inlined) for f in witness.backtrace),
         witness.size or 0,
         witness.reason,
         witness.condition,

@@ -155,7 +155,7 @@ class WorldContext(cpu.CPUContext):  # type: ignore[misc]
         self._world = world
         super().__init__(world.typing_context, TARGET)
 
-    @global_compiler_lock
+    @global_compiler_lock  # type: ignore[untyped-decorator]
     def init(self) -> None:
         self.is32bit = utils.MACHINE_BITS == 32
         self._refreshing = False

@@ -166,7 +166,8 @@ def _template_classes() -> list[type]:
         templates._OverloadAttributeTemplate,
     ]
     while pending:
-        for sub in type.__subclasses__(pending.pop()):
+        children: list[type] = type.__subclasses__(pending.pop())
+        for sub in children:
             found.append(sub)
             pending.append(sub)
     return found

@@ -257,7 +257,7 @@ def compile_to_fixpoint(
         grown = _join(assumed, outcome, unify)
         if not grown:
             raise _explain(outcome, assumed, fault)
-    members = {key for key in assumed}
+    members = set(assumed)
     raise RecursionFault(
         f"the return types of a recursive cycle do not converge after {limit} rounds: "
         + "; ".join(f"{name_of(k)} returned {v}" for k, v in assumed.items())

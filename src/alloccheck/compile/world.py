@@ -94,8 +94,8 @@ class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
         self.world = world
         self.declared: tuple[Any, ...] | None = None
         super().__init__(py_func, locals=locals, targetoptions=targetoptions, **arguments)
-        plain = self._compiler
-        self._compiler = _WorldFunctionCompiler(
+        plain: Any = self._compiler
+        self._compiler: Any = _WorldFunctionCompiler(
             plain.py_func,
             plain.targetdescr,
             plain.targetoptions,

@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Literal, Self
 
 from alloccheck.errors import UsageError
 from alloccheck.oracle import encoding, transport
@@ -107,6 +107,7 @@ class Oracle:
         calls: int = 3,
         signature: str | None = None,
         fresh: bool = False,
+        entry: Literal["numba", "c"] = "numba",
         timeout: float | None = None,
     ) -> Counts:
         """Call a function's native code some times and return what each call did.
@@ -124,6 +125,9 @@ class Oracle:
             Take the overload for these types instead of the arguments' own.
         fresh : bool
             Make the arguments anew for each call.
+        entry : {"numba", "c"}
+            Which native entry: the one that jitted callers and Python use, or the C entry of a
+            checked function, which cannot tell that it raised.
         timeout : float, optional
             Seconds, instead of the oracle's.
 
@@ -151,10 +155,12 @@ class Oracle:
             "calls": calls,
             "signature": signature,
             "fresh": fresh,
+            "entry": entry,
             "path": _search_path(),
+            "timeout": timeout or self._timeout,
         }
         with self._lock:
-            answer = self._ask(transport.Message(request, values.blobs), timeout or self._timeout)
+            answer = self._ask(transport.Message(request, values.blobs), request["timeout"])
         if "error" in answer.head:
             raise RemoteError(answer.head["message"], answer.head["error"], answer.head["trace"])
         return counts_from_json(answer.head, answer.blobs)
@@ -186,25 +192,24 @@ class _Worker:
 
     def __init__(self, environment: Mapping[str, str], timeout: float) -> None:
         library = interposer()
-        ours, theirs = socket.socketpair()
-        self._link = ours
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         inherited = os.environ.get("LD_PRELOAD")
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "alloccheck.oracle.worker", str(theirs.fileno())],
-            env={
-                **os.environ,
-                **environment,
-                "LD_PRELOAD": f"{library}:{inherited}" if inherited else str(library),
-                "PYTHONMALLOC": "malloc",
-                "PYTHONPATH": os.pathsep.join(_search_path()),
-            },
-            pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=self._output,
-        )
-        theirs.close()
+        self._link, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "alloccheck.oracle.worker", str(theirs.fileno())],
+                env={
+                    **os.environ,
+                    **environment,
+                    "LD_PRELOAD": f"{library}:{inherited}" if inherited else str(library),
+                    "PYTHONMALLOC": "malloc",
+                    "PYTHONPATH": os.pathsep.join(_search_path()),
+                },
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
+            )
         try:
             self._link.settimeout(timeout)
             hello = transport.receive(self._link).head

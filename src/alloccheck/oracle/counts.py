@@ -284,7 +284,9 @@ class Counts:
         """What the last call returned."""
         return self.steady.result
 
-    def refutations(self, guarantee: Guarantee, *, first_call: bool = True) -> tuple[str, ...]:
+    def refutations(
+        self, guarantee: Guarantee, *, first_call: bool = True, other_threads: bool = False
+    ) -> tuple[str, ...]:
         """Return one sentence for each thing seen that the guarantee forbids.
 
         Parameters
@@ -293,17 +295,21 @@ class Counts:
             What is claimed.
         first_call : bool
             Whether the first call counts. A single call always does.
+        other_threads : bool
+            Whether what other threads did meanwhile counts: right for a parallel function in a
+            process where no other thread has work of its own.
         """
         skipped = 0 if first_call or len(self.calls) == 1 else 1
         found = []
         for number, call in enumerate(self.calls[skipped:], start=skipped + 1):
-            for tally in call.tallies:
+            elsewhere = call.other_threads if other_threads else ()
+            for tally in (*call.tallies, *elsewhere):
                 if tally.category.effect not in guarantee.forbidden:
                     continue
                 event = next((e for e in call.events if e.name == tally.name), None)
-                where = ""
+                where = " in other threads" if tally in elsewhere else ""
                 if event is not None:
-                    where = f", first from {event.caller}"
+                    where += f", first from {event.caller}"
                     if event.site is not None and event.site != event.caller:
                         where += f" under {event.site}"
                 found.append(

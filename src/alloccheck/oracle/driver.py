@@ -7,19 +7,20 @@ of processes or of counting.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numba
 from llvmlite import ir
 from numba.core import cgutils, imputils, sigutils, types
-from numba.core.errors import NumbaError
 from numba.core.typing import signature as make_signature
 from numba.core.typing.templates import fold_arguments
 from numba.extending import intrinsic
 
 from alloccheck.errors import UsageError
+
+Convention = Literal["numba", "c"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,10 @@ class Entry:
     Parameters
     ----------
     address : int
-        Where ``int32 f(ret*, excinfo**, flattened arguments...)`` starts.
+        Where it starts.
+    convention : {"numba", "c"}
+        ``int32 f(ret*, excinfo**, flattened arguments...)``, or ``ret f(arguments...)`` with
+        Numba's value types, which cannot tell that it raised.
     restype : numba type
         What it returns.
     argtypes : tuple of numba types
@@ -45,6 +49,7 @@ class Entry:
     """
 
     address: int
+    convention: Convention
     restype: Any
     argtypes: tuple[Any, ...]
     symbols: tuple[tuple[int, str], ...]
@@ -92,23 +97,31 @@ def fold(dispatcher: Any, arguments: Sequence[Any]) -> tuple[Any, ...]:
         raise UsageError(f"{dispatcher.py_func.__qualname__}{pysig}: {error}") from error
 
 
-def entry_of(dispatcher: Any, values: Sequence[Any], signature: str | None = None) -> Entry:
+def entry_of(
+    dispatcher: Any,
+    values: Sequence[Any],
+    signature: str | None = None,
+    convention: Convention = "numba",
+) -> Entry:
     """Compile the overload for folded values, if needed, and return its native entry.
 
     Parameters
     ----------
     dispatcher : Numba dispatcher
         A stock one, or one with a mapping ``artifacts`` from argument types to checked artifacts,
-        each with ``address`` and ``fndesc``. A checked artifact is preferred: it is what runs.
+        each with ``address`` and ``fndesc`` (or ``result.fndesc``). A checked artifact is
+        preferred: it is what runs.
     values : sequence
         From `fold`.
     signature : str, optional
         Use the overload for these argument types instead of those of the values.
+    convention : {"numba", "c"}
+        Which entry; only artifacts have one for C, at ``c_address``.
 
     Raises
     ------
     UsageError
-        When there is no such overload.
+        When there is no such overload or entry.
     """
     if signature is not None:
         argtypes, _ = sigutils.normalize_signature(signature)
@@ -121,9 +134,13 @@ def entry_of(dispatcher: Any, values: Sequence[Any], signature: str | None = Non
     key = _compiled_key(dispatcher, argtypes)
     artifact = (getattr(dispatcher, "artifacts", None) or {}).get(key)
     if artifact is not None:
-        fndesc = artifact.fndesc
+        fndesc = artifact.fndesc if hasattr(artifact, "fndesc") else artifact.result.fndesc
+        address = artifact.address if convention == "numba" else artifact.c_address
+        if address is None:
+            raise UsageError(f"{dispatcher.py_func.__qualname__}{key} has no C entry")
         return Entry(
-            artifact.address,
+            address,
+            convention,
             fndesc.restype,
             tuple(fndesc.argtypes),
             ((artifact.address, fndesc.llvm_func_name), *getattr(artifact, "symbols", ())),
@@ -131,6 +148,8 @@ def entry_of(dispatcher: Any, values: Sequence[Any], signature: str | None = Non
             getattr(artifact, "digest", None),
             artifact,
         )
+    if convention == "c":
+        raise UsageError(f"{dispatcher.py_func.__qualname__} is not checked: it has no C entry")
     compiled = dispatcher.overloads[key]
     fndesc, library = compiled.fndesc, compiled.library
     address = library.get_pointer_to_function(fndesc.llvm_func_name)
@@ -141,6 +160,7 @@ def entry_of(dispatcher: Any, values: Sequence[Any], signature: str | None = Non
         )
     return Entry(
         address,
+        convention,
         fndesc.restype,
         tuple(fndesc.argtypes),
         tuple(_symbols(library)),
@@ -180,18 +200,19 @@ def _compiled_key(dispatcher: Any, argtypes: tuple[Any, ...]) -> tuple[Any, ...]
 
 
 def _symbols(library: Any) -> Iterable[tuple[int, str]]:
-    for function in library._final_module.functions:
+    # A closed artifact's library has no module left to list.
+    for function in getattr(getattr(library, "_final_module", None), "functions", ()):
         if not function.is_declaration:
             address = library.get_pointer_to_function(function.name)
             if address:
                 yield address, function.name
 
 
-def drive(entry: Entry, window: Window) -> Callable[..., Any]:
-    """Return a compiled function that calls the entry inside an open window.
+def drive(entry: Entry, window: Window) -> Any:
+    """Return a dispatcher of one overload that calls the entry inside an open window.
 
-    It takes the folded values without the omitted ones. It returns what the entry returns, or
-    None when that cannot be boxed, and raises what the entry raises.
+    It takes the folded values without the omitted ones, returns what the entry returns, and raises
+    what the entry raises.
 
     Parameters
     ----------
@@ -200,27 +221,17 @@ def drive(entry: Entry, window: Window) -> Callable[..., Any]:
     window : Window
         How to count.
     """
-    try:
-        return _compile(entry, _invocation(entry, window, keep=True))
-    except (NumbaError, NotImplementedError):
-        # A result without a Python form is given up inside, after the window has closed.
-        return _compile(entry, _invocation(entry, window, keep=False))
+    # One parameter each: a starred tuple would be another type than its elements.
+    names = ", ".join(f"a{i}" for i in _passed(entry))
+    comma = "," if names else ""
+    scope: dict[str, Any] = {"invoke": _invocation(entry, window)}
+    exec(f"def driver({names}):\n    return invoke(({names}{comma}))\n", scope)
+    argtypes = tuple(_plain(entry.argtypes[i]) for i in _passed(entry))
+    return numba.njit(argtypes)(scope["driver"])
 
 
 def _passed(entry: Entry) -> list[int]:
     return [i for i, t in enumerate(entry.argtypes) if not isinstance(t, types.Omitted)]
-
-
-def _compile(entry: Entry, invoke: Any) -> Callable[..., Any]:
-    # One parameter each: Numba would box a starred tuple of unequal types element by element.
-    names = ", ".join(f"a{i}" for i in _passed(entry))
-    comma = "," if names else ""
-    scope: dict[str, Any] = {"invoke": invoke}
-    exec(f"def driver({names}):\n    return invoke(({names}{comma}))\n", scope)
-    argtypes = tuple(_plain(entry.argtypes[i]) for i in _passed(entry))
-    driver = numba.njit(argtypes)(scope["driver"])
-    compiled: Callable[..., Any] = driver
-    return compiled
 
 
 def _plain(ty: Any) -> Any:
@@ -229,7 +240,7 @@ def _plain(ty: Any) -> Any:
     return ty
 
 
-def _invocation(entry: Entry, window: Window, keep: bool) -> Any:
+def _invocation(entry: Entry, window: Window) -> Any:
     passed = _passed(entry)
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -239,7 +250,12 @@ def _invocation(entry: Entry, window: Window, keep: bool) -> Any:
             given[i] if i in given else context.get_constant_null(t)
             for i, t in enumerate(entry.argtypes)
         ]
-        shape = context.call_conv.get_function_type(entry.restype, entry.argtypes)
+        if entry.convention == "numba":
+            shape = context.call_conv.get_function_type(entry.restype, entry.argtypes)
+        else:
+            nothing = entry.restype in (types.void, types.none)
+            returned = ir.VoidType() if nothing else context.get_value_type(entry.restype)
+            shape = ir.FunctionType(returned, [value.type for value in flat])
 
         def pointer(address: int, kind: Any) -> Any:
             value = context.add_dynamic_addr(builder, address, info="measured")
@@ -249,6 +265,10 @@ def _invocation(entry: Entry, window: Window, keep: bool) -> Any:
         action = ir.FunctionType(ir.VoidType(), ())
         opens, closes = pointer(window.open, action), pointer(window.close, action)
         builder.call(opens, ())
+        if entry.convention == "c":
+            result = builder.call(target, flat)
+            builder.call(closes, ())
+            return context.get_dummy_value() if nothing else result
         status, result = context.call_conv.call_function(
             builder, target, entry.restype, entry.argtypes, flat
         )
@@ -258,14 +278,10 @@ def _invocation(entry: Entry, window: Window, keep: bool) -> Any:
         result = imputils.fix_returning_optional(
             context, builder, make_signature(entry.restype, *entry.argtypes), status, result
         )
-        if keep:
-            return imputils.impl_ret_new_ref(context, builder, entry.restype, result)
-        if context.enable_nrt:
-            context.nrt.decref(builder, entry.restype, result)
-        return context.get_dummy_value()
+        return imputils.impl_ret_new_ref(context, builder, entry.restype, result)
 
-    @intrinsic
+    @intrinsic  # type: ignore[untyped-decorator]
     def invoke(typingctx: Any, arguments: Any) -> Any:
-        return (entry.restype if keep else types.none)(arguments), code
+        return entry.restype(arguments), code
 
     return invoke

@@ -190,7 +190,8 @@ class _Region:
             made = np.ndarray(shape, dtype, self._memory, item["offset"], strides)
         if item["recarray"]:
             made = made.view(np.recarray)
-        made.flags.writeable = item["writable"]
+        if not item["writable"]:
+            made.flags.writeable = False
         return made
 
 
@@ -255,6 +256,7 @@ def _describe_dtype(dtype: np.dtype[Any]) -> Json:
         "names": list(dtype.names),
         "formats": [_describe_dtype(dtype.fields[n][0]) for n in dtype.names],
         "offsets": [dtype.fields[n][1] for n in dtype.names],
+        "titles": [(*dtype.fields[n], None)[2] for n in dtype.names],
         "itemsize": dtype.itemsize,
         "aligned": dtype.isalignedstruct,
         "record": dtype.type is np.record,
@@ -271,6 +273,7 @@ def _read_dtype(description: Json) -> np.dtype[Any]:
             "names": description["names"],
             "formats": [_read_dtype(f) for f in description["formats"]],
             "offsets": description["offsets"],
+            "titles": description["titles"],
             "itemsize": description["itemsize"],
         },
         align=description["aligned"],

@@ -10,7 +10,7 @@ class OracleError(AllocCheckException):
 
 
 class OracleUnavailable(OracleError):
-    """This machine cannot measure: no compiler, no glibc, or no safe place for the interposer."""
+    """The machine cannot measure: no compiler, no glibc, or no safe place for the interposer."""
 
 
 class WorkerCrashed(OracleError):

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import ctypes
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from alloccheck.oracle.counts import Category, Coverage, Event, Place, Tally
+from alloccheck.oracle.elfnames import function_at
 from alloccheck.oracle.errors import OracleError
 
 _CATEGORIES = {
@@ -22,6 +25,9 @@ _CATEGORIES = {
     b"w": Category.WAIT,
     b"g": Category.GIL,
 }
+
+DRIVER = "<driver>"
+"""Name of the code that opens and closes the window; never part of what is measured."""
 
 
 class _Event(ctypes.Structure):
@@ -165,7 +171,7 @@ class Interposer:
 
     @cached_property
     def _kinds(self) -> tuple[tuple[str, Category | None], ...]:
-        found = []
+        found: list[tuple[str, Category | None]] = []
         category = ctypes.c_char()
         while name := self._library.alloccheck_kind(len(found), ctypes.byref(category)):
             found.append((name.decode(), _CATEGORIES.get(category.value)))
@@ -215,7 +221,7 @@ class Interposer:
             bool(ledger.complete),
         )
 
-    def _tallies(self, counts: Sequence[int]) -> list[Tally]:
+    def _tallies(self, counts: Any) -> list[Tally]:
         named = ((self._kinds[i], n) for i, n in _nonzero(counts))
         return [Tally(name, category, n) for (name, category), n in named if category is not None]
 
@@ -229,6 +235,8 @@ class Interposer:
             name, category = self._call(size)
             name, size = f"system call {name}", 0
         site = self.symbols.find(event.site) if event.site else None
+        if site is not None and site.symbol == DRIVER:
+            site = None  # the search went past the measured function: it has left its frame
         return Event(name, category or Category.WAIT, size, self.place(event.caller or 0), site)
 
     def place(self, address: int) -> Place:
@@ -243,8 +251,14 @@ class Interposer:
         module = info.file.decode(errors="replace") if info.file else "?"
         if info.name:
             return Place(address, info.name.decode(), address - info.address, module)
-        return Place(address, None, address - (info.base or 0), module)
+        offset = address - (info.base or 0)
+        found = function_at(module, offset - 1)
+        if found is not None:
+            return Place(address, found[0], offset - found[1], module)
+        return Place(address, None, offset, module)
 
 
-def _nonzero(counts: Sequence[int]) -> list[tuple[int, int]]:
-    return [(i, n) for i, n in enumerate(counts[:]) if n]
+def _nonzero(counts: Any) -> list[tuple[int, int]]:
+    # Mostly zeros: looking at them one by one in Python would cost more than the call measured.
+    array = np.ctypeslib.as_array(counts)
+    return [(i, int(array[i])) for i in np.flatnonzero(array).tolist()]

@@ -35,7 +35,16 @@
 #define FRAME ((const uintptr_t *)__builtin_frame_address(0))
 
 /* ---- the table of what is wrapped: name, category ------------------------------------------
- * a allocates, f frees, l locks, w waits, g takes the interpreter's lock */
+ * a allocates, f frees, l locks, w waits, g takes the interpreter's lock, o none of these */
+
+enum {
+    CATEGORY_a = 'a',
+    CATEGORY_f = 'f',
+    CATEGORY_l = 'l',
+    CATEGORY_w = 'w',
+    CATEGORY_g = 'g',
+    CATEGORY_o = 'o'
+};
 
 #define HEAP_FUNCTIONS(K) \
     K(malloc, a) K(calloc, a) K(realloc, a) K(reallocarray, a) K(memalign, a) \
@@ -116,8 +125,8 @@ typedef struct {
     char category;
 } kind_t;
 
-#define AS_ROW(name, category) {#name, #category[0]},
-#define AS_ROW_F(type, name, category, parameters, arguments) {#name, #category[0]},
+#define AS_ROW(name, category) {#name, CATEGORY_##category},
+#define AS_ROW_F(type, name, category, parameters, arguments) {#name, CATEGORY_##category},
 static const kind_t kinds[KINDS] = {
     HEAP_FUNCTIONS(AS_ROW) FORWARDED(AS_ROW_F) VARIADIC(AS_ROW){"system call", '?'}};
 
@@ -132,8 +141,12 @@ static const kind_t kinds[KINDS] = {
     S(semtimedop, w) S(madvise, o) S(mprotect, o) S(getpid, o) S(getppid, o) S(gettid, o) \
     S(clock_gettime, o) S(gettimeofday, o) S(getrandom, w) S(rt_sigprocmask, o) \
     S(rt_sigaction, o) S(rt_sigreturn, o) S(sigaltstack, o) S(clone, a) S(execve, w) S(exit, o) \
-    S(exit_group, o) S(tgkill, o) S(newfstatat, w) S(lseek, o) S(getdents64, w)
-#define AS_CALL(name, category) {#name, SYS_##name, #category[0]},
+    S(exit_group, o) S(tgkill, o) S(newfstatat, w) S(fstat, w) S(statx, w) S(readlinkat, w) \
+    S(lseek, o) S(getdents64, w) S(mbind, o) S(get_mempolicy, o) S(set_mempolicy, o) \
+    S(sched_getaffinity, o) S(sched_setaffinity, o) S(sched_getparam, o) S(uname, o) \
+    S(getuid, o) S(prctl, o) S(set_robust_list, o) S(getrusage, o) S(membarrier, w) \
+    S(sysinfo, o) S(clock_getres, o) S(getcpu, o) S(mlock, w) S(munlock, o) S(dup, o)
+#define AS_CALL(name, category) {#name, SYS_##name, CATEGORY_##category},
 static const struct {
     const char *name;
     long number;
@@ -142,7 +155,8 @@ static const struct {
     SYSTEM_CALLS(AS_CALL)
 #if defined(__x86_64__)
     AS_CALL(open, w) AS_CALL(poll, w) AS_CALL(select, w) AS_CALL(pause, w) AS_CALL(epoll_wait, w)
-    AS_CALL(fork, a) AS_CALL(vfork, a)
+    AS_CALL(fork, a) AS_CALL(vfork, a) AS_CALL(arch_prctl, o) AS_CALL(stat, w) AS_CALL(access, w)
+    AS_CALL(readlink, w)
 #endif
 #ifdef SYS_clone3
     AS_CALL(clone3, a)
@@ -190,16 +204,15 @@ static size_t range_count;
 /* Whether `word` can be a return address into the code of interest: it lies there, behind a call. */
 static int is_return_address(uintptr_t word) {
     for (size_t i = 0; i < range_count; i++) {
-        if (word < ranges[i][0] + 5 || word >= ranges[i][1])
+        if (word < ranges[i][0] + 7 || word >= ranges[i][1])
             continue;
 #if defined(__x86_64__)
         const unsigned char *p = (const unsigned char *)word;
         if (p[-5] == 0xe8) /* call rel32 */
             return 1;
-        if (p[-2] == 0xff && (p[-1] & 0xf8) == 0xd0) /* call reg */
-            return 1;
-        if (p[-3] == 0xff && (p[-2] & 0x38) == 0x10) /* call [reg+disp8] */
-            return 1;
+        for (int length = 2; length <= 7; length++) /* call reg, call [...]: ff /2 */
+            if (p[-length] == 0xff && (p[1 - length] & 0x38) == 0x10)
+                return 1;
         return 0;
 #else
         return 1;

@@ -80,10 +80,9 @@ def made_by(factory: Callable[..., Any], *arguments: Any) -> Made:
 
     Examples
     --------
-    >>> str(made_by(hashlib.sha256, b""))
-    Traceback (most recent call last):
-        ...
-    alloccheck.errors.UsageError: <built-in ...> has no source file to be found by
+    >>> import textwrap
+    >>> str(made_by(textwrap.indent, "text", "  "))
+    "textwrap:indent('text', '  ')"
     """
     return Made(reference_of(factory), arguments)
 

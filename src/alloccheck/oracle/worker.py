@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import faulthandler
 import os
+import signal
 import socket
 import sys
 import traceback
@@ -21,9 +22,12 @@ from alloccheck.errors import UsageError
 from alloccheck.oracle import encoding, transport
 from alloccheck.oracle.counts import CallCounts, Remote
 from alloccheck.oracle.driver import Entry, Window, drive, entry_of, fold
-from alloccheck.oracle.interface import Interposer
+from alloccheck.oracle.interface import DRIVER, Interposer
 from alloccheck.oracle.references import FunctionReference, fingerprint, resolve
 from alloccheck.oracle.wire import counts_to_json
+
+_GRACE = 10
+"""Seconds after the client's own patience."""
 
 
 class Worker:
@@ -47,7 +51,7 @@ class Worker:
         function, *arguments = encoding.decode(described, _make)
         _check_same(function, request["fingerprint"], request["function"])
         values = fold(function, arguments)
-        entry = entry_of(function, values, request["signature"])
+        entry = entry_of(function, values, request["signature"], request["entry"])
         driver = self._driver(entry)
         calls = []
         for number in range(request["calls"]):
@@ -71,7 +75,7 @@ class Worker:
         driver = drive(entry, self._window)
         (compiled,) = driver.overloads.values()
         own = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
-        self._interposer.watch([*entry.symbols, (own, "<driver>")])
+        self._interposer.watch([*entry.symbols, (own, DRIVER)])
         self._drivers[entry.address] = entry, driver
         return driver
 
@@ -127,6 +131,9 @@ def serve(link: socket.socket) -> None:
             message = transport.receive(link)
         except transport.ConnectionLost:
             return
+        # The client ends a process that takes too long. Should the client be gone by then, the
+        # kernel does: code that loops forever would outlive it, as no Python runs meanwhile.
+        signal.alarm(int(message.head["timeout"]) + _GRACE)
         try:
             answer = worker.measure(message.head, message.blobs)
         except Exception as error:  # the client raises it again; this process goes on
@@ -137,6 +144,8 @@ def serve(link: socket.socket) -> None:
                     "trace": traceback.format_exc(),
                 }
             )
+        finally:
+            signal.alarm(0)
         transport.send(link, answer)
 
 

@@ -61,6 +61,7 @@ _OPCODE_KINDS = {
 _OPCODES = {opcode: kind for kind, text in _OPCODE_KINDS.items() for opcode in text.split()}
 
 _INSTRUCTION = re.compile(rf"  (?:(%{NAME}) = )?(?:(?:tail|musttail|notail) )?([a-z_]+)(?![-\w$.])")
+_CLAUSE = re.compile(r" {10}(?:cleanup|catch|filter)\b")
 _LABEL = re.compile(rf"({NAME}):(?: +;.*)?$")
 _GLOBAL = re.compile(rf"@({NAME}) = ((?:[^@\"]*? )?)(global|constant|alias|ifunc) (.*)$")
 _DEFINE = re.compile(rf"(define [^@]*)@({NAME})\(")
@@ -73,6 +74,7 @@ _TABLE_ELEMENT = re.compile(
 )
 _POINTER_SELECT = re.compile(rf"select i1 [^,]+, ptr ([@%]{NAME}), ptr ([@%]{NAME})(?:, !|$)")
 _POINTER_PHI = re.compile(r"phi ptr (.*)")
+_INTEGER_TYPE = re.compile(r"i\d+ ")
 _TABLE = re.compile(r"\[\d+ x ptr\] \[(.*?)\](?:,|$)")
 
 _META = r"(?:, ![\w.]+ !\d+)*"
@@ -93,6 +95,9 @@ _REPLACEABLE = frozenset(
     {"external", "extern_weak", "weak", "linkonce", "common", "available_externally"}
 )
 """Linkages whose definition here need not be the one that is used."""
+
+_OURS = frozenset({"internal", "private", "linkonce", "linkonce_odr"})
+"""Linkages of variables that nothing outside a closed program writes."""
 _MODULE_LINES = (";", "source_filename", "target ", "attributes #", "$", "uselistorder")
 
 
@@ -240,7 +245,8 @@ class _ModuleReader:
                 f"LLVM IR: expected a body of the entry {self._entry!r}, found "
                 f"{len(functions)} other functions"
             )
-        taken = {self._aliases.get(name, name) for name in map(plain, self._mentions)}
+        names = (plain(token[1:]) for token in self._mentions)
+        taken = {self._aliases.get(name, name) for name in names}
         mentioned = {
             symbol
             for function in functions.values()
@@ -300,6 +306,9 @@ class _ModuleReader:
                 if m is None:
                     if line.startswith("    #dbg_"):
                         continue
+                    if _CLAUSE.match(line):
+                        mentions.update(GLOBAL_TOKEN.findall(line))
+                        continue
                     self._fail(f"expected an instruction, found {line[:80]!r}", number)
                 if block is None:
                     implicit = sum(p[1:].isdigit() for p in draft.parameters)
@@ -312,8 +321,6 @@ class _ModuleReader:
                 if kind == _PLAIN:
                     if "@" in line:
                         mentions.update(GLOBAL_TOKEN.findall(line))
-                    if opcode == "landingpad":
-                        lines = _skip_clauses(lines, mentions)
                 elif kind == _DEFINES:
                     if "@" in line:
                         mentions.update(GLOBAL_TOKEN.findall(line))
@@ -425,7 +432,7 @@ class _ModuleReader:
                 return
             target, opening, before = Unread(f"inline assembly {m[1]!r}"), m.end() - 1, ""
         else:
-            found = pointer_callee(line, line.index(" ", start))
+            found = pointer_callee(line, start)
             if found is None:
                 self._fail(f"this call is not understood: {line.strip()[:120]!r}")
             pointer, opening = found
@@ -633,6 +640,8 @@ class _ModuleReader:
                 return {symbol if symbol in self._drafts or symbol in self._declared else None}
         elif not variable.constant and token in self._mentions:
             return {None}  # it may be written through its address
+        if not variable.linkage & _OURS:
+            return {None}
         if m := re.match(r"ptr inttoptr \(i64 (-?\d+) to ptr\)(?:,|$)", variable.initialiser):
             return {(int(m[1]) % 2**64, name)}
         return {None}
@@ -659,21 +668,10 @@ class _ModuleReader:
         return found
 
 
-def _skip_clauses(
-    lines: Iterator[tuple[int, str]], mentions: set[str]
-) -> Iterator[tuple[int, str]]:
-    """Return the lines after those that belong to a landingpad."""
-    for number, line in lines:
-        if not line.startswith("          "):
-            return chain([(number, line)], lines)
-        mentions.update(GLOBAL_TOKEN.findall(line))
-    return lines
-
-
 def _size(arguments: list[str]) -> int | None:
     """Return the first integer argument when it is a constant."""
     for argument in arguments:
-        if re.match(r"i\d+ ", argument):
+        if _INTEGER_TYPE.match(argument):
             token = last_token(argument)
             return int(token) if INTEGER.fullmatch(token) else None
     return None

@@ -47,7 +47,7 @@ class DebugMetadata:
 
     def _node(self, reference: str | None) -> tuple[str, dict[str, str]]:
         """Return kind and fields of the node that ``!12`` names, or an empty kind."""
-        if reference is None or not reference.startswith("!"):
+        if reference is None or not reference[1:].isdecimal() or reference[0] != "!":
             return "", {}
         key = int(reference[1:])
         if key not in self._parsed:
@@ -67,7 +67,7 @@ class DebugMetadata:
             if kind != "DILocation":
                 break
             outer = fields.get("inlinedAt")
-            line, column = int(fields.get("line", 0)), int(fields.get("column", 0))
+            line, column = _number(fields, "line"), _number(fields, "column")
             frames.append(self._frame(fields.get("scope"), line, column, outer is not None))
             reference = outer
         return tuple(frames)
@@ -83,7 +83,7 @@ class DebugMetadata:
             if not file and "file" in fields:
                 file = self._path(fields["file"])
             if not line and "line" in fields:
-                line, column = int(fields["line"]), int(fields.get("column", 0))
+                line, column = _number(fields, "line"), _number(fields, "column")
             if kind == "DISubprogram":
                 function = unescape(fields.get("name", '""')[1:-1])
                 break
@@ -98,3 +98,9 @@ class DebugMetadata:
         if not directory or name.startswith(("/", "<")):
             return name
         return f"{directory}/{name}"
+
+
+def _number(fields: dict[str, str], name: str) -> int:
+    """Return a field that is a number; 0, which means unknown, when it is missing."""
+    text = fields.get(name, "0")
+    return int(text) if text.isdecimal() else 0

@@ -23,6 +23,10 @@ INLINE_ASSEMBLY = re.compile(
 CONSTANT_ADDRESS = re.compile(r"inttoptr \(i64 (-?\d+) to ptr\)\(")
 _LOCAL_CALLEE = re.compile(rf"(%{NAME})\(")
 _ESCAPE = re.compile(r"\\([0-9A-Fa-f]{2})")
+_NESTING = re.compile(r'["(\[{<]')
+_FLAT = re.compile(r'\((?:[^()"]|"[^"]*")*\)')
+_QUOTED = re.compile(r'"[^"]*"')
+_PIECE = re.compile(r'(?:[^,"]|"[^"]*")+')
 _LOCAL = re.compile(rf"%{NAME}")
 _LAST_TOKEN = re.compile(r'[%@]"[^"]*"$')
 
@@ -66,9 +70,8 @@ def closing(line: str, opening: int) -> int:
     >>> closing('f(a, "(" , g(b)) c', 1)
     15
     """
-    end = line.find(")", opening)
-    if end >= 0 and '"' not in (inner := line[opening + 1 : end]) and "(" not in inner:
-        return end
+    if m := _FLAT.match(line, opening):
+        return m.end() - 1
     depth, i = 0, opening
     while i < len(line):
         c = line[i]
@@ -94,10 +97,12 @@ def split_commas(text: str) -> list[str]:
     >>> split_commas('ptr %x, [2 x i8] c"a, b", i64 1')
     ['ptr %x', '[2 x i8] c"a, b"', 'i64 1']
     """
-    if not text.strip():
+    if not text:
         return []
-    if not any(c in text for c in '"([{<'):
+    if not _NESTING.search(text):
         return text.split(", ")
+    if '"' in text and not _NESTING.search(_QUOTED.sub("", text)):
+        return [piece.strip() for piece in _PIECE.findall(text)]
     parts, depth, start, i = [], 0, 0, 0
     while i < len(text):
         c = text[i]
@@ -138,7 +143,7 @@ def pointer_callee(line: str, start: int) -> tuple[str, int] | None:
     line : str
         The instruction.
     start : int
-        Index just after the opcode.
+        Index of the opcode.
 
     Returns
     -------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from alloccheck.program.llvm_text import INTEGER, NAME, plain
 from alloccheck.program.model import (
@@ -15,7 +16,6 @@ from alloccheck.program.model import (
     CallResult,
     Choice,
     Constant,
-    Fact,
     OneOf,
     Opaque,
     Phi,
@@ -47,6 +47,7 @@ _SWAPPED = {"slt": "sgt", "sgt": "slt", "sle": "sge", "sge": "sle",
 _TOP = 2**32 - 1
 
 
+@lru_cache(maxsize=1024)
 def satisfying(predicate: str, constant: int) -> Ranges | None:
     """Return the integers x for which ``icmp predicate i32 x, constant`` is true.
 
@@ -180,12 +181,12 @@ class ValueReader:
 
     def _choice(self, condition: str, yes: str, no: str) -> Value:
         when_true, when_false = self.condition(condition)
-        arms: list[tuple[str, tuple[Fact | Within, ...]]] = []
-        for name, known in ((yes, when_true), (no, when_false)):
-            # Only facts about the arm's own value can narrow it.
-            relevant = {name: known[name]} if name in known else {}
-            arms.append((name, tuple(Within(n, r) for n, r in relevant.items())))
-        return Choice(tuple(arms))
+        return Choice(
+            tuple(
+                (name, tuple(Within(n, r) for n, r in known.items()))
+                for name, known in ((yes, when_true), (no, when_false))
+            )
+        )
 
     def condition(self, name: str, depth: int = 0) -> tuple[dict[str, Ranges], dict[str, Ranges]]:
         """Return what follows when an ``i1`` is true, and what follows when it is false."""

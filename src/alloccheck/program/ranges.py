@@ -39,6 +39,9 @@ class Ranges:
     @staticmethod
     def of(*values: int) -> Ranges:
         """Return the set of the given integers, each taken modulo 2**32."""
+        if len(values) == 1:
+            value = signed(values[0])
+            return Ranges(((value, value),))
         return Ranges.from_spans((signed(v), signed(v)) for v in values)
 
     @staticmethod
@@ -60,11 +63,15 @@ class Ranges:
     def __or__(self, other: Ranges) -> Ranges:
         if self.spans == other.spans or not other.spans:
             return self
+        if not self.spans:
+            return other
         return Ranges.from_spans(self.spans + other.spans)
 
     def __and__(self, other: Ranges) -> Ranges:
         if other.spans == FULL.spans:
             return self
+        if self.spans == FULL.spans:
+            return other
         return Ranges.from_spans(
             (max(a, c), min(b, d)) for a, b in self.spans for c, d in other.spans
         )

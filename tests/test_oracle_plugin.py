@@ -1,0 +1,138 @@
+"""The pytest plugin: fixtures measure, the assertion refutes false proofs, skips are loud."""
+
+from importlib import metadata
+
+import pytest
+
+pytest_plugins = ("pytester",)
+
+CONFTEST = """
+import pytest
+pytest_plugins = {plugins}
+"""
+
+MODULE = """
+import numpy as np
+from numba import njit
+
+@njit
+def pure(x):
+    return x * 2.0
+
+@njit
+def allocating(n):
+    return np.ones(n).sum()
+
+@njit
+def raising(x):
+    if x > 0:
+        raise ValueError("positive")
+    return x
+"""
+
+FAKE = """
+import alloccheck
+import pytest
+from alloccheck.effects import Effect, Guarantee
+from alloccheck.findings import Finding, Report
+from alloccheck.effects import Occasion, Path
+
+FINDING = Finding("AC101", Effect.ALLOCATE, Path.RETURN, Occasion.EVERY_CALL, "NRT_Allocate",
+                  "allocates", None, None, None, (), "", "", "")
+
+def proved(function, *arguments, findings=(), certificate=None):
+    return Report(f"dsp:{function.py_func.__name__}", "dsp.py", 1, "()", Guarantee.NONALLOCATING,
+                  True, findings, frozenset(), certificate=certificate)
+"""
+
+
+@pytest.fixture
+def project(pytester):
+    # As an installed package pytest finds the plugin by its entry point; from a source tree not.
+    installed = any(point.name == "alloccheck" for point in metadata.entry_points(group="pytest11"))
+    pytester.makeconftest(
+        CONFTEST.format(plugins=[] if installed else ["alloccheck.pytest_plugin"])
+    )
+    pytester.makepyfile(dsp=MODULE, fake=FAKE)
+    return pytester
+
+
+def test_proofs_are_demanded_and_refuted(project):
+    project.makepyfile(
+        """
+        from types import SimpleNamespace
+        import alloccheck, pytest
+        import dsp
+        from fake import FINDING, proved
+        from alloccheck.pytest_plugin import assert_proved as check_proof
+
+        @pytest.fixture(autouse=True)
+        def trusting(monkeypatch):
+            monkeypatch.setattr(alloccheck, "check_call", proved, raising=False)
+
+        def test_counter(alloc_counter):
+            assert alloc_counter(dsp.pure, 1.0).allocations == 0
+            assert alloc_counter(dsp.allocating, 3).allocations == 1
+
+        def test_proved(assert_proved):
+            report, counts = assert_proved(dsp.pure, 1.0, calls=2)
+            assert report.ok and len(counts.calls) == 2 and counts.result == 2.0
+
+        def test_false_proof_is_refuted(assert_proved):
+            with pytest.raises(AssertionError, match=r"call 1: allocate by malloc x 1.*NRT_"):
+                assert_proved(dsp.allocating, 3, first_call=True)
+            with pytest.raises(AssertionError, match=r"refuted by measurement\\n  call 2: "):
+                assert_proved(dsp.allocating, 3)
+
+        def test_no_proof(assert_proved, monkeypatch):
+            unproved = lambda *a: proved(*a, findings=(FINDING,))
+            monkeypatch.setattr(alloccheck, "check_call", unproved)
+            with pytest.raises(AssertionError, match="not proved nonallocating"):
+                assert_proved(dsp.pure, 1.0)
+
+        def test_raising_call_proves_nothing(assert_proved):
+            with pytest.raises(AssertionError, match="raised ValueError: positive"):
+                assert_proved(dsp.raising, 1.0)
+
+        def test_certificate_of_other_code(alloccheck_oracle):
+            class Other:
+                def count(self, *arguments, **options):
+                    from dataclasses import replace
+                    counts = alloccheck_oracle.count(*arguments, **options)
+                    return replace(counts, digest="measured")
+            certified = lambda *a: proved(*a, certificate=SimpleNamespace(digest="certified"))
+            with pytest.raises(AssertionError, match="measured.*certified"):
+                check_proof(dsp.pure, 1.0, oracle=Other(), check=certified)
+        """
+    )
+    result = project.runpytest_subprocess("-p", "no:cacheprovider", timeout=120)
+    result.assert_outcomes(passed=6)
+
+
+def test_workers_of_xdist_have_an_oracle_each(project):
+    project.makepyfile(
+        """
+        import dsp, pytest
+
+        @pytest.mark.parametrize("n", [1, 2])
+        def test_counter(alloc_counter, alloccheck_oracle, worker_id, n):
+            assert alloc_counter(dsp.allocating, n).allocations == 1
+            with open(f"pid-{worker_id}", "w") as out:
+                out.write(str(alloccheck_oracle.pid))
+        """
+    )
+    result = project.runpytest_subprocess("-n2", "--dist=each", timeout=120)
+    result.assert_outcomes(passed=4)
+    pids = {path.read_text() for path in project.path.glob("pid-*")}
+    assert len(pids) == 2
+
+
+@pytest.mark.parametrize(("required", "outcome"), [("false", "skipped"), ("true", "errors")])
+def test_machine_without_compiler(project, monkeypatch, required, outcome):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setenv("ALLOCCHECK_CACHE_DIR", str(project.path / "cache"))
+    project.makeini(f"[pytest]\nalloccheck_require_oracle = {required}\n")
+    project.makepyfile("def test_it(alloc_counter):\n    assert False\n")
+    result = project.runpytest_subprocess("-rs", timeout=120)
+    result.assert_outcomes(**{outcome: 1})
+    assert "no-such-compiler" in result.stdout.str()
