@@ -7,6 +7,7 @@ call them. Knows cases and the package's public face only.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,23 @@ def decorated(case: Case, decorate: Callable[[Any], Any]) -> Any:
     return result
 
 
+@cache
+def loaded(path: str) -> Case:
+    """A case, loaded once, so that its arguments have the types that its entry was checked for."""
+    return load_case(Path(path))
+
+
 def checked_entry(path: str) -> Any:
     """The entry of a case as the package hands it out: proved, and bound to what was proved."""
-    case = load_case(Path(path))
-    return decorated(
-        case,
-        alloccheck.check_allocs(case.signature, guarantee=str(case.guarantee), **case.options),
-    )
+    case = loaded(path)
+    decorate = alloccheck.check_allocs(guarantee=str(case.guarantee), **case.options)
+    entry = decorated(case, decorate)
+    entry.compile(case.signature)
+    return entry
 
 
 def argument(path: str, index: int) -> Any:
     """One of a case's example arguments."""
-    case = load_case(Path(path))
+    case = loaded(path)
     assert case.arguments is not None
     return case.arguments()[index]
