@@ -351,11 +351,24 @@ def test_facts_are_exact(condition, more, holds):
         ("icmp eq i64 %w, 0", "  %w = sext i32 %s to i64"),
         ("or i1 %k, %x", "  %k = icmp eq i32 %s, 0"),
         ("freeze i1 %x", ""),
+        ("freeze i1 %k", "  %t = freeze i32 %y\n  %k = icmp eq i32 %t, 0"),
         ("icmp eq i32 %t, 0", "  %t = shl i32 %s, 1"),
     ],
 )
 def test_what_cannot_be_said_is_not_said(condition, more):
     assert facts_of(condition, more)[0] == FULL
+
+
+def test_a_frozen_comparison_of_what_may_be_undefined_says_nothing():
+    body = """  %k = icmp eq i32 %y, 0
+  %c = freeze i1 %k
+  br i1 %c, label %a, label %b
+a:
+  ret i32 0
+b:
+  ret i32 1"""
+    for edge in read(body, result="i32", args="i32 %y").blocks[0].edges:
+        assert edge.facts == ()
 
 
 def test_switch_facts():

@@ -326,6 +326,15 @@ b:
   ret i32 0
 }
 """
+ENDLESS = """
+define void @endless(i1 %c) {
+  br i1 %c, label %again, label %end
+again:
+  br label %again
+end:
+  ret void
+}
+"""
 CALL = "%s = call i32 @g(ptr %retptr, ptr %excinfo, i1 %c)"
 
 
@@ -365,6 +374,28 @@ bad:
         ),
         (
             """  %z = icmp eq i32 %s, 0
+  br i1 %z, label %ok, label %bad
+ok:
+  ret i32 0
+bad:
+  br i1 %d, label %bad, label %worse
+worse:
+  ret i32 1""",
+            Path.DIVERGE,
+        ),
+        (
+            """  %z = icmp eq i32 %s, 0
+  br i1 %z, label %ok, label %bad
+ok:
+  ret i32 0
+bad:
+  call void @endless(i1 %d)
+  ret i32 1""",
+            Path.DIVERGE,
+        ),
+        ("  call void @endless(i1 %d)\n  ret i32 %s", Path.DIVERGE),
+        (
+            """  %z = icmp eq i32 %s, 0
   %r = select i1 %z, i32 0, i32 1
   ret i32 %r""",
             Path.RAISE,
@@ -379,10 +410,12 @@ bad:
             Path.RETURN,
         ),
     ],
-    ids="forwarded ignored tested caught endless select only-error-caught".split(),
+    ids="forwarded ignored tested caught endless looping calls-endless endless-later select "
+    "only-error-caught".split(),
 )
 def test_what_a_callee_does_while_raising(rest, path):
-    assert paths_of(f(f"  {CALL}\n{rest}\n", CALLEE, "i1 %c, i1 %d")) == {"site": path}
+    more = CALLEE + ENDLESS
+    assert paths_of(f(f"  {CALL}\n{rest}\n", more, "i1 %c, i1 %d")) == {"site": path}
 
 
 def test_an_error_inside_a_loop_that_leaves_it_is_raise_only():
@@ -569,6 +602,14 @@ def test_blocks_before_the_death_of_the_process_are_noted():
         solution = solve(read_module(text.replace("REST", rest), "f"), table)
         assert solution.witnesses == ()
         assert solution.noted == ("abort", "site")
+    for unknown in ("site", "site()\n  call void %retptr"):
+        undecided = text.replace("call void @site()", f"call void @{unknown}()")
+        strange = lambda symbol: None if symbol == "site" else table(symbol)
+        dying = undecided.replace("REST", "unreachable")
+        found = solve(read_module(dying, "f"), strange).witnesses
+        assert {w.path for w in found} == {Path.DIVERGE}
+        effects = {Effect.UNKNOWN} | ({Effect.DISPATCH} if "retptr" in unknown else set())
+        assert {w.effect for w in found} == effects
     alive = text.replace("abort", "clean").replace("REST", "unreachable")
     solution = solve(read_module(alive, "f"), table)
     assert [w.path for w in solution.witnesses] == [Path.DIVERGE]

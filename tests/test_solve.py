@@ -295,6 +295,16 @@ def test_assumptions_drop_what_they_name_and_are_recorded():
     assert solution.assumptions_used == ("malloc",)
 
 
+def test_an_unknown_symbol_that_is_trusted_is_not_unclassified():
+    text = SIMPLE.format(call="call void @mystery()")
+    trust = {"mystery": Assumed(Guarantee.NONALLOCATING, "read its source")}
+    solution = solved(text, assumptions=trust)
+    assert solution.witnesses == solution.unclassified == ()
+    assert solution.assumptions_used == ("mystery",)
+    less = {"mystery": Assumed(frozenset({Effect.FREE}), "read its source")}
+    assert solved(text, assumptions=less).unclassified == ("mystery",)
+
+
 def test_an_assumption_about_a_callee_does_not_cover_another_way():
     text = """
     define void @f() {
