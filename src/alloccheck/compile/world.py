@@ -63,8 +63,10 @@ class FunctionVariants:
         return self._functions[identity]
 
 
-def _identity(original: Any, flags: Flags) -> Identity:
+def _identity(original: Any) -> Identity:
     """Return what makes a dispatcher's counterpart different from others of its function.
+
+    Inherited flags come on top.
 
     Two dispatchers of one function with equal options are one in a world: decorating a recursive
     function once more must not split it from itself.
@@ -76,7 +78,6 @@ def _identity(original: Any, flags: Flags) -> Identity:
         repr(sorted((name, str(one)) for name, one in original.locals.items())),
         original._compiler.pipeline_class,
         None if declared is None else tuple(map(str, declared)),
-        flags,
     )
 
 
@@ -203,6 +204,7 @@ class World:
         self._assumed: dict[str, tuple[Any, Any]] = {}
         self.pinned: dict[int, Any] = {}
         self.refusal: Refused | None = None
+        self._identities: dict[int, tuple[Any, Identity]] = {}
         self._clones: dict[Identity, tuple[Any, WorldDispatcher]] = {}
         self._counterparts: dict[int, tuple[Any, Any]] = {}
         self.root: WorldDispatcher
@@ -227,6 +229,7 @@ class World:
         """Prepare a kept world for its next job."""
         self.recursion = recursion
         self.typing_context.follow(recursion)
+        self._identities.clear()
 
     def declarations(self) -> tuple[int, ...]:
         """Return a key that changes when overloads or lowerings are registered with Numba."""
@@ -268,7 +271,10 @@ class World:
                 f"{type(original).__module__}.{type(original).__qualname__} is not a CPU "
                 f"dispatcher; {getattr(original, '__name__', original)!r} cannot be compiled here"
             )
-        key = _identity(original, self._effective_flags(original))
+        known = self._identities.get(id(original))
+        if known is None:
+            known = self._identities[id(original)] = (original, _identity(original))
+        key = (*known[1], self._effective_flags(original))
         found = self._clones.get(key)
         if found is None:
             copy = self._dispatcher_like(original, self._variants.of(original.py_func, key))
