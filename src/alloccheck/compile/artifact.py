@@ -120,6 +120,11 @@ class Artifact:
         """Numba's full signature, with the return type that was inferred or declared."""
         return self.result.signature
 
+    @property
+    def fndesc(self) -> Any:
+        """Numba's descriptor of the native function: its types and calling convention."""
+        return self.result.fndesc
+
     def object_file(self) -> ObjectFile:
         """Read the object that was loaded."""
         return read_object(zlib.decompress(self.object_code))
