@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from numba import cfunc, literally, njit, typed, types, vectorize
 from numba.core.errors import NumbaError, TypingError
-from numba.core.runtime import rtsys
+from numba.core.runtime import _nrt_python, rtsys
 from numba.experimental import jitclass
 from numba.extending import overload, register_jitable
 
@@ -40,6 +40,16 @@ from alloccheck import (
 reported = check_allocs(on_failure="report")
 
 
+@pytest.fixture
+def counting():
+    """Allocation statistics of Numba's run time."""
+    was = _nrt_python.memsys_stats_enabled()
+    _nrt_python.memsys_enable_stats()
+    yield rtsys.get_allocation_stats
+    if not was:
+        _nrt_python.memsys_disable_stats()
+
+
 @pytest.fixture(params=["hermetic", "check_allocs"])
 def decorate(request):
     return hermetic if request.param == "hermetic" else reported
@@ -56,10 +66,7 @@ def affine(x, scale=2.0, shift=None):
 
 
 def gather(first, *rest):
-    total = first
-    for one in rest:
-        total = total + one
-    return total
+    return first, rest, len(rest)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +85,9 @@ def test_keywords_defaults_and_omitted_arguments(decorate, args, kwargs):
     assert decorate(affine)(*args, **kwargs) == affine(*args, **kwargs)
 
 
-@pytest.mark.parametrize("args", [(1,), (1, 2), (1, 2.5, 3), (np.arange(3.0), 1.0)])
+@pytest.mark.parametrize("args", [(1,), (1, 2), (1, 2.5, 3)])
 def test_star_arguments(decorate, args):
-    np.testing.assert_array_equal(decorate(gather)(*args), gather(*args))
+    assert decorate(gather)(*args) == gather(*args)
 
 
 def test_optional_argument_of_a_declared_signature(decorate):
@@ -295,38 +302,37 @@ def test_first_call_from_sixteen_threads(decorate):
     assert len(checked.artifacts) == len(checked.overloads) == 1
 
 
-def spin(flag, limit):
-    n = 0
-    while flag[0] == 0 and n < limit:
-        n += 1
-    return n
+def stir(n):
+    x = 1
+    for _ in range(n):
+        x = (x * 1103515245 + 12345) % 2147483647
+    return x
 
 
 @pytest.mark.parametrize("release", [True, False])
 def test_nogil_lets_another_thread_run(release):
-    checked = hermetic(nogil=release)(spin)
-    flag = np.ones(1, np.int64)
-    limit = 400_000_000
-    checked(flag, limit)
-    flag[0] = 0
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    started = threading.Event()
+    checked = hermetic(nogil=release)(stir)
+    checked(10)
+    steps, stop = [0], threading.Event()
 
-    def stop():
-        started.set()
-        time.sleep(0.02)
-        flag[0] = 1
+    def count():
+        while not stop.is_set():
+            steps[0] += 1
+            time.sleep(0)
 
-    helper = threading.Thread(target=stop)
+    helper = threading.Thread(target=count)
+    helper.start()
     try:
-        helper.start()
-        started.wait()
-        turns = checked(flag, limit)
+        while steps[0] == 0:
+            time.sleep(0.001)
+        before = steps[0]
+        checked(30_000_000)
+        during = steps[0] - before
     finally:
-        sys.setswitchinterval(interval)
+        stop.set()
         helper.join()
-    assert (turns < limit) == release
+    # With the GIL held the other thread gets at most the turns around the call.
+    assert (during > 100) == release
 
 
 # --- values that outlive the function ----------------------------------------------------------
@@ -392,27 +398,12 @@ def make_list():
 def make_dict():
     made = typed.Dict()
     for i in range(20):
-        made["k" + str(i)] = np.full(2, i)
-    return made
-
-
-def make_nested():
-    made = typed.Dict()
-    for i in range(3):
-        inner = typed.List()
-        inner.append((i, 0.5 * i))
-        made[i] = inner
+        made[i] = np.full(2, i)
     return made
 
 
 def make_box():
     return Box(2.0)
-
-
-def make_boxes():
-    made = typed.List()
-    made.append(Box(1.0))
-    return made
 
 
 def generate():
@@ -422,26 +413,23 @@ def generate():
 
 
 def test_values_with_code_behind_them_outlive_the_function(decorate):
-    list_, dict_, nested, box, boxes, generator = (
-        decorate(one)()
-        for one in (make_list, make_dict, make_nested, make_box, make_boxes, generate)
+    list_, dict_, box, generator = (
+        decorate(one)() for one in (make_list, make_dict, make_box, generate)
     )
     gc.collect()
     list_.append(np.full(2, 9))
     del list_[0]
     assert [int(one[0]) for one in list_] == [1, 2, 3, 9]
-    dict_["new"] = np.zeros(2, np.int64)
-    assert dict_["k7"][0] == 7
-    del dict_["k7"]
+    dict_[100] = np.zeros(2, np.int64)
+    assert dict_[7][0] == 7
+    del dict_[7]
     assert len(dict_) == 20
-    assert nested[2][0] == (2, 1.0)
     assert box.total() == 8.0
     box.items = np.zeros(1)
     assert box.total() == 2.0
-    assert boxes[0].value == 1.0
     assert next(generator) == 0.0
     assert list(generator) == [1.0, 2.0]
-    del list_, dict_, nested, box, boxes, generator
+    del list_, dict_, box, generator
     gc.collect()
 
 
@@ -465,7 +453,7 @@ def test_generator_as_the_root_with_arguments(decorate):
     assert [next(first), next(second), next(first)] == [5.0, 5.0, 4.0]
 
 
-def test_references_are_balanced(decorate):
+def test_references_are_balanced(decorate, counting):
     def shuffle(x, many):
         kept = x[1:]
         made = typed.List()
@@ -481,11 +469,11 @@ def test_references_are_balanced(decorate):
     with pytest.raises(ValueError, match="many"):
         checked(x, 5)
     gc.collect()
-    before, references = rtsys.get_allocation_stats(), sys.getrefcount(x)
+    before, references = counting(), sys.getrefcount(x)
     for _ in range(10):
         checked(x, 2)
     gc.collect()
-    after = rtsys.get_allocation_stats()
+    after = counting()
     assert after.alloc - before.alloc == after.free - before.free > 0
     assert after.mi_alloc - before.mi_alloc == after.mi_free - before.mi_free > 0
     assert sys.getrefcount(x) == references
@@ -514,7 +502,7 @@ def fail(kind, x, values):
     if kind == 5:
         raise StopIteration
     if kind == 6:
-        assert x > 100, "too small"
+        raise IndexError(x, (x, "deep"), 1.5)
     if kind == 7:
         raise OverflowError("text " + str(x))
     try:
@@ -534,7 +522,6 @@ def _raised(function, *args):
 
 
 def test_exceptions_have_type_arguments_and_line_of_njit(decorate):
-    # `parametrize` would compile once per kind.
     values = np.zeros(3)
     checked = decorate(boundscheck=True)(fail) if decorate is hermetic else check_allocs(
         on_failure="report", boundscheck=True
@@ -650,7 +637,7 @@ def test_defaults_and_keywords_from_njit_callers(decorate):
     assert caller(2.0) == (4.0, 5.0, 6.0)
 
 
-def test_arrays_optionals_and_none_through_njit_callers(decorate):
+def test_arrays_optionals_and_none_through_njit_callers(decorate, counting):
     @decorate
     def maybe(x):
         if x[0] > 0:
@@ -669,10 +656,10 @@ def test_arrays_optionals_and_none_through_njit_callers(decorate):
             return x
         return y
 
-    before = rtsys.get_allocation_stats()
+    before = counting()
     np.testing.assert_array_equal(caller(np.ones(2)), [2.0, 2.0])
     np.testing.assert_array_equal(caller(-np.ones(2)), [7.0, 7.0])
-    after = rtsys.get_allocation_stats()
+    after = counting()
     assert after.alloc - before.alloc == after.free - before.free
 
 
@@ -698,7 +685,7 @@ def test_a_checked_function_is_inlined_into_checked_code(decorate):
 
     assert outer(2.0) == 7.0
     (artifact,) = outer.artifacts.values()
-    assert not artifact.externals
+    assert all(name.startswith("Py") for name in artifact.externals)
     assert not inner.overloads
 
 
@@ -799,9 +786,9 @@ def test_inspection(decorate, capsys):
     checked(2.0)
     (signature,) = checked.signatures
     assert checked.nopython_signatures[0].return_type == types.float64
-    assert "define i32" in checked.inspect_llvm(signature)
+    assert f"@{checked.artifacts[signature].symbol}(" in checked.inspect_llvm(signature)
     assert set(checked.inspect_llvm()) == {signature}
-    assert ".text" in checked.inspect_asm(signature)
+    assert f"{checked.artifacts[signature].symbol}:" in checked.inspect_asm(signature)
     assert "digraph" in checked.inspect_cfg(signature).dot or checked.inspect_cfg(signature)
     checked.inspect_types()
     assert "affine" in capsys.readouterr().out

@@ -126,6 +126,9 @@ def prove(job: CompileJob, policy: Policy) -> Verdict:
     read = time.perf_counter()
     contracts = load_contracts(policy.contracts)
     solution = _solve(program, contracts, built)
+    for symbol in _later_entries(built.artifact):
+        later = read_module(built.listing, symbol)
+        solution = _together(solution, _solve(later, contracts, built))
     solved = time.perf_counter()
     report = _report(job, policy, built, program, contracts, solution)
     report.timings.update(
@@ -260,6 +263,26 @@ def _entry_symbol(built: Built, policy: Policy) -> str:
             return artifact.c_symbol
     # A C entry turns raising into returning; with `ignore_throw` that part is left out.
     return artifact.symbol
+
+
+def _later_entries(artifact: Artifact) -> tuple[str, ...]:
+    """Return what runs after the call: the body of a generator, and its end."""
+    generator = artifact.generator
+    if generator is None:
+        return ()
+    finalizer = generator.finalizer_symbol
+    return (generator.next_symbol,) if finalizer is None else (generator.next_symbol, finalizer)
+
+
+def _together(first: Solution, second: Solution) -> Solution:
+    """Join what two entries of one artifact may do."""
+    return Solution(
+        witnesses=(*first.witnesses, *second.witnesses),
+        unclassified=tuple(dict.fromkeys((*first.unclassified, *second.unclassified))),
+        assumptions_used=tuple(dict.fromkeys((*first.assumptions_used, *second.assumptions_used))),
+        noted=tuple(dict.fromkeys((*first.noted, *second.noted))),
+        may_raise=first.may_raise or second.may_raise,
+    )
 
 
 def _solve(program: Program, contracts: ContractTable, built: Built) -> Solution:

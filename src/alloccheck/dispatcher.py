@@ -17,13 +17,13 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from alloccheck.check import Policy, prove
-from alloccheck.compile.artifact import Artifact, build
+from alloccheck.compile.artifact import Artifact, GeneratorCode, build
 from alloccheck.compile.job import CompileJob, require_jit_enabled
 from alloccheck.errors import AllocCheckError
 from alloccheck.findings import Report
 
 # isort: split
-from numba.core import cgutils, imputils, registry, sigutils, typeinfer
+from numba.core import cgutils, imputils, registry, sigutils, typeinfer, types, typing
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.typing import ctypes_utils
 
@@ -199,11 +199,33 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
     def _admit(self, key: tuple[Any, ...], artifact: Artifact) -> None:
         """Make an artifact callable from Python and from jitted code."""
         self._artifacts[key] = artifact
-        self.add_overload(artifact.result)
+        result = artifact.result
+        if artifact.generator is not None:
+            result = self._with_own_generator(artifact)
+        self.add_overload(result)
         implementation = _call_by_address(artifact)
         self.targetctx._defns[artifact.result.entry_point].append(
             implementation, implementation.signature
         )
+
+    def _with_own_generator(self, artifact: Artifact) -> Any:
+        """Let jitted code run an artifact's generator, by address.
+
+        Numba finds a generator's code by its type. The type gets a name of its own here, so that
+        neither this code is run for a generator of ``njit``, nor the other way round.
+        """
+        generator, result = artifact.generator, artifact.result
+        assert generator is not None
+        found = result.signature.return_type
+        own = types.Generator(
+            gen_func=result.entry_point,
+            yield_type=found.yield_type,
+            arg_types=found.arg_types,
+            state_types=found.state_types,
+            has_finalizer=found.has_finalizer,
+        )
+        self.targetctx._generators[own] = (generator.descriptor, _next_by_address(generator))
+        return result._replace(signature=typing.signature(own, *result.signature.args))
 
     def prove_now(self, signatures: tuple[Any, ...]) -> None:
         """Prove declared signatures and allow no others, as Numba's eager compilation does."""
@@ -272,3 +294,20 @@ def _call_by_address(artifact: Artifact) -> Any:
     return implementation
 
 
+def _next_by_address(generator: GeneratorCode) -> Any:
+    """Return Numba's implementation of a step of a generator, in the artifact's machine code."""
+    descriptor = generator.descriptor
+
+    def implementation(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        shape = context.call_conv.get_function_type(descriptor.restype, descriptor.argtypes)
+        pointer = context.add_dynamic_addr(
+            builder, generator.next_address, info=generator.next_symbol
+        )
+        function = builder.bitcast(pointer, shape.as_pointer())
+        # The caller reads the status: it says when the generator has ended.
+        return context.call_conv.call_function(
+            builder, function, descriptor.restype, descriptor.argtypes, args
+        )
+
+    implementation.libs = ()  # type: ignore[attr-defined]
+    return implementation

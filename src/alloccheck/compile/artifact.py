@@ -26,7 +26,7 @@ from alloccheck.errors import Refused
 
 # isort: split
 from numba import _dynfunc
-from numba.core import typing
+from numba.core import types, typing
 from numba.core.environment import lookup_environment
 
 ENVIRONMENT_PREFIX = "_ZN08NumbaEnv"
@@ -77,6 +77,26 @@ class ClosedLibrary:
         return self._engine.address(name) if name in self._symbols else 0
 
 
+@dataclass(frozen=True, slots=True)
+class GeneratorCode:
+    """The parts of a generator that run after the call that made it.
+
+    Parameters
+    ----------
+    descriptor : FunctionDescriptor
+        Numba's description of the function that runs to the next ``yield``.
+    next_symbol, next_address
+        That function in the artifact.
+    finalizer_symbol : str or None
+        The function that runs when the generator dies.
+    """
+
+    descriptor: Any
+    next_symbol: str
+    next_address: int
+    finalizer_symbol: str | None
+
+
 @dataclass(frozen=True)
 class Artifact:
     """Loaded machine code, closed and bound; what was checked is this and nothing else.
@@ -99,6 +119,8 @@ class Artifact:
         Address of each undefined symbol that the code is bound to.
     rounds : int
         Hermetic rounds that recursion took.
+    generator : GeneratorCode or None
+        What runs after the call, where the function is a generator.
     """
 
     job: CompileJob
@@ -114,6 +136,7 @@ class Artifact:
     object_code: bytes = field(repr=False)
     """The object, compressed by zlib."""
     keepalive: tuple[Any, ...] = field(repr=False, default=())
+    generator: GeneratorCode | None = None
 
     @property
     def signature(self) -> Any:
@@ -201,6 +224,7 @@ class _Closed:
     entries: tuple[str, ...]
     c_symbol: str | None
     environment: Any
+    generator: Any
 
 
 def _close(world: World, result: Any) -> _Closed:
@@ -217,15 +241,25 @@ def _close(world: World, result: Any) -> _Closed:
         library = world.target_context.codegen().create_library(descriptor.llvm_func_name)
         library.add_linking_library(root)
     entries = [descriptor.mangled_name, descriptor.llvm_cpython_wrapper_name]
+    # Each is one body, reached by all wrappers, not a copy in each of them.
+    bodies = [descriptor.mangled_name]
+    wrapped = [descriptor]
+    generator = None
+    if isinstance(descriptor.restype, types.Generator):
+        generator = context.get_generator_desc(descriptor.restype)
+        wrapped.append(generator)
+        bodies.append(generator.mangled_name)
+        entries.append(generator.mangled_name)
     c_symbol = None
     with context.push_code_library(library):
-        context.create_cpython_wrapper(
-            library,
-            descriptor,
-            pending.environment,
-            result.call_helper,
-            release_gil=_releases_gil(world, result),
-        )
+        for one in wrapped:
+            context.create_cpython_wrapper(
+                library,
+                one,
+                pending.environment,
+                result.call_helper,
+                release_gil=_releases_gil(world, result),
+            )
         if has_c_signature(descriptor):
             c_symbol = add_c_entry(context, library, descriptor)
             entries.append(c_symbol)
@@ -233,10 +267,10 @@ def _close(world: World, result: Any) -> _Closed:
 
     def prepare(one: WorldLibrary) -> None:
         _resolve_recursion(codegen, one)
-        # The entry must be one body, reached by all wrappers, not a copy in each of them.
-        root = one._final_module.get_function(descriptor.mangled_name)
-        if b"alwaysinline" not in b" ".join(root.attributes):
-            root.add_function_attribute("noinline")
+        for symbol in bodies:
+            body = one._final_module.get_function(symbol)
+            if b"alwaysinline" not in b" ".join(body.attributes):
+                body.add_function_attribute("noinline")
 
     codegen.before_optimization[library] = prepare
     library.finalize()
@@ -259,6 +293,19 @@ def _close(world: World, result: Any) -> _Closed:
         tuple(entries),
         c_symbol,
         pending.environment,
+        generator,
+    )
+
+
+def _generator_code(descriptor: Any, engine: _Engine) -> GeneratorCode | None:
+    if descriptor is None:
+        return None
+    (generator_type,) = descriptor.argtypes
+    return GeneratorCode(
+        descriptor,
+        descriptor.mangled_name,
+        engine.address(descriptor.mangled_name),
+        descriptor.llvm_finalizer_name if generator_type.has_finalizer else None,
     )
 
 
@@ -393,6 +440,7 @@ def _load(
         rounds=1,
         object_code=zlib.compress(closed.object_code, 1),
         keepalive=keepalive,
+        generator=_generator_code(closed.generator, engine),
     )
     loaded = time.perf_counter()
     return Built(
