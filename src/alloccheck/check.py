@@ -5,6 +5,7 @@ Each step is a call of another floor. Nothing here knows terminals or decorators
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -231,7 +232,15 @@ def check_call(
     True
     """
     policy = getattr(target, "policy", None) or Policy()
-    signature = types_of_call(python_function(target), args, kwargs)
+    function = python_function(target)
+    signature = types_of_call(function, args, kwargs)
+    job = make_job(target, signature)
+    try:
+        return prove(job, policy).report
+    except ForceLiteralArg as request:
+        signature = types_of_call(function, args, kwargs, literal=request.requested_args)
+    except (NumbaError, NotImplementedError) as error:
+        raise compile_error(job, error) from None
     return _explained(make_job(target, signature), policy)
 
 
@@ -241,12 +250,45 @@ def _explained(job: CompileJob, policy: Policy) -> Report:
         return prove(job, policy).report
     except AllocCheckException:
         raise
-    except (NumbaError, ForceLiteralArg, NotImplementedError) as error:
-        arguments = ", ".join(map(str, job.argument_types))
-        raise CompileError(
-            f"{job.function.__module__}:{job.function.__qualname__} does not compile for "
-            f"({arguments}). Numba says:\n{error}"
-        ) from None
+    except (NumbaError, NotImplementedError) as error:
+        raise compile_error(job, error) from None
+
+
+def compile_error(job: CompileJob, error: Exception) -> CompileError:
+    """Return Numba's error as ours, with the question in front.
+
+    Parameters
+    ----------
+    job : CompileJob
+        What was compiled.
+    error : Exception
+        What Numba raised.
+
+    Returns
+    -------
+    CompileError
+        It is also an error of Numba's own class, so that code written for ``njit`` still
+        catches it and jitted callers go on to the next candidate.
+    """
+    name = f"{job.function.__module__}:{job.function.__qualname__}"
+    arguments = ", ".join(map(str, job.argument_types))
+    if isinstance(error, ForceLiteralArg):
+        parameters = list(inspect.signature(job.function).parameters)
+        wanted = ", ".join(parameters[i] for i in sorted(error.requested_args))
+        return CompileError(
+            f"{name} needs the value of {wanted} when it is compiled (numba.literally), and a "
+            f"signature has only types: ({arguments}). Give a tuple of types with "
+            "numba.types.literal(value) in that place, or use check_call"
+        )
+    text = f"{name} does not compile for ({arguments}). Numba says:\n{error}"
+    if not isinstance(error, NumbaError):
+        return CompileError(text)
+    kind = type(error)
+    both = type(f"{kind.__name__}", (CompileError, kind), {"__module__": __name__})
+    explained: CompileError = both.__new__(both)
+    explained.__dict__.update(error.__dict__)
+    explained.args = (text,)
+    return explained
 
 
 # --- the steps ------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, Literal
 
-from alloccheck.check import Policy, prove
-from alloccheck.compile.artifact import Artifact, GeneratorCode, build
+from alloccheck.check import Policy, compile_error, prove
+from alloccheck.compile.artifact import Artifact, GeneratorCode, annotation_of, build
 from alloccheck.compile.job import CompileJob, require_jit_enabled
 from alloccheck.errors import AllocCheckError
 from alloccheck.findings import Report
@@ -25,6 +25,7 @@ from alloccheck.findings import Report
 # isort: split
 from numba.core import cgutils, imputils, registry, sigutils, typeinfer, types, typing
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.errors import ForceLiteralArg, NumbaError
 from numba.core.typing import ctypes_utils
 
 OnFailure = Literal["raise", "warn", "report"]
@@ -176,16 +177,27 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
             if not self._can_compile:
                 raise RuntimeError("compilation disabled")
             job = CompileJob(self.py_func, self, key, return_type)
-            if self.policy is None:
-                artifact = build(job).artifact
-            else:
-                verdict = prove(job, self.policy)
-                artifact = verdict.artifact
-                self._reports[key] = verdict.report
-                if not verdict.report.ok:
-                    self._fail(verdict.report)
+            try:
+                artifact = self._checked(job)
+            except ForceLiteralArg as request:
+                raise request.bind_fold_arguments(self._folded_types) from None
+            except (NumbaError, NotImplementedError) as error:
+                raise compile_error(job, error) from None
             self._admit(key, artifact)
         return artifact.result.entry_point
+
+    def _checked(self, job: CompileJob) -> Artifact:
+        """Build a job's artifact and judge it by the policy."""
+        if self.policy is None:
+            return build(job).artifact
+        verdict = prove(job, self.policy)
+        self._reports[tuple(job.argument_types)] = verdict.report
+        if not verdict.report.ok:
+            self._fail(verdict.report)
+        return verdict.artifact
+
+    def _folded_types(self, args: Any, kws: Any) -> Any:
+        return self.fold_argument_types(args, kws)[1]
 
     def _fail(self, report: Report) -> None:
         from alloccheck.report.text import render_text
@@ -236,6 +248,34 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
             for signature in signatures:
                 self.compile(signature)
             self.disable_compile()
+
+    # --- inspection -----------------------------------------------------------------------------
+
+    def inspect_types(
+        self,
+        file: Any = None,
+        signature: Any = None,
+        pretty: bool = False,
+        style: str = "default",
+        **options: Any,
+    ) -> Any:
+        """Print the types that inference found, as Numba's dispatcher does."""
+        self._annotate(signature)
+        return super().inspect_types(
+            file=file, signature=signature, pretty=pretty, style=style, **options
+        )
+
+    def get_annotation_info(self, signature: Any = None) -> Any:
+        """Return the types that inference found, for Numba's own renderers."""
+        self._annotate(signature)
+        return super().get_annotation_info(signature)
+
+    def _annotate(self, signature: Any) -> None:
+        for key in self.overloads if signature is None else (signature,):
+            result = self.overloads[key]
+            if result.type_annotation is None:
+                annotation = annotation_of(self._artifacts[key].job)
+                self.overloads[key] = result._replace(type_annotation=annotation)
 
     # --- pickling -------------------------------------------------------------------------------
 

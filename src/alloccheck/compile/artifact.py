@@ -27,6 +27,7 @@ from alloccheck.errors import Refused
 # isort: split
 from numba import _dynfunc
 from numba.core import types, typing
+from numba.core.codegen import _CFG
 from numba.core.environment import lookup_environment
 
 ENVIRONMENT_PREFIX = "_ZN08NumbaEnv"
@@ -71,6 +72,14 @@ class ClosedLibrary:
         module = ll.parse_assembly(self.get_llvm_str())
         target = ll.Target.from_triple(module.triple or ll.get_process_triple())
         return str(target.create_target_machine().emit_assembly(module))
+
+    def get_function(self, name: str) -> Any:
+        """Return a function of the optimised IR."""
+        return ll.parse_assembly(self.get_llvm_str()).get_function(name)
+
+    def get_function_cfg(self, name: str, py_func: Any = None, **options: Any) -> Any:
+        """Return a function's control-flow graph, as Numba draws it."""
+        return _CFG(self, name, py_func, **options)
 
     def get_pointer_to_function(self, name: str) -> int:
         """Return a function's address, or 0 when the artifact has no such entry."""
@@ -201,6 +210,26 @@ def build(job: CompileJob) -> Built:
 
     built, rounds = compile_to_fixpoint(one_round, _unify)
     return built if rounds == 1 else _with_rounds(built, rounds)
+
+
+def annotation_of(job: CompileJob) -> Any:
+    """Return Numba's type annotation of a job's function, by compiling it again.
+
+    Artifacts do not keep annotations: they hold on to the whole of a compile.
+
+    Parameters
+    ----------
+    job : CompileJob
+        The question that an artifact answered.
+    """
+    variants = FunctionVariants()
+
+    def one_round(recursion: RoundRecursion) -> Any:
+        world = World(recursion, variants)
+        with world.active():
+            return world.compile(job).type_annotation
+
+    return compile_to_fixpoint(one_round, _unify)[0]
 
 
 def _unify(first: Any, second: Any) -> Any:

@@ -142,7 +142,11 @@ def fold_types(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tupl
 
 
 def types_of_call(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    literal: frozenset[int] = frozenset(),
 ) -> tuple[Any, ...]:
     """Return the types with which Numba would compile a call.
 
@@ -152,6 +156,8 @@ def types_of_call(
         The Python function.
     args, kwargs
         The call's arguments.
+    literal : frozenset of int
+        Parameters that are typed by value, as ``numba.literally`` asks.
 
     Raises
     ------
@@ -161,6 +167,8 @@ def types_of_call(
     parameters = utils.pysignature(function)
 
     def one(index: int, parameter: Any, value: Any) -> Any:
+        if index in literal:
+            return types.literal(value)
         try:
             found = typeof(value, Purpose.argument)
         except ValueError as error:
