@@ -30,9 +30,12 @@ from alloccheck.source import Frame
 from alloccheck.symbols import well_known_name
 
 # isort: split
-from numba.core.errors import ForceLiteralArg, NumbaError
+from numba.core.errors import ForceLiteralArg, NumbaError, UnsupportedBytecodeError
 
 Entry = Literal["python", "c"]
+
+NUMBA_ERRORS = (NumbaError, UnsupportedBytecodeError, NotImplementedError)
+"""What Numba raises for code that it does not compile."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +242,7 @@ def check_call(
         return prove(job, policy).report
     except ForceLiteralArg as request:
         signature = types_of_call(function, args, kwargs, literal=request.requested_args)
-    except (NumbaError, NotImplementedError) as error:
+    except NUMBA_ERRORS as error:
         raise compile_error(job, error) from None
     return _explained(make_job(target, signature), policy)
 
@@ -250,7 +253,7 @@ def _explained(job: CompileJob, policy: Policy) -> Report:
         return prove(job, policy).report
     except AllocCheckException:
         raise
-    except (NumbaError, NotImplementedError) as error:
+    except NUMBA_ERRORS as error:
         raise compile_error(job, error) from None
 
 
@@ -281,7 +284,7 @@ def compile_error(job: CompileJob, error: Exception) -> CompileError:
             "numba.types.literal(value) in that place, or use check_call"
         )
     text = f"{name} does not compile for ({arguments}). Numba says:\n{error}"
-    if not isinstance(error, NumbaError):
+    if isinstance(error, NotImplementedError):
         return CompileError(text)
     kind = type(error)
     both = type(f"{kind.__name__}", (CompileError, kind), {"__module__": __name__})

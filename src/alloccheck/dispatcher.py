@@ -9,23 +9,29 @@ there.
 from __future__ import annotations
 
 import ctypes
+import inspect
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from alloccheck.check import Policy, compile_error, prove
+import alloccheck
+from alloccheck.check import NUMBA_ERRORS, Policy, compile_error, prove
 from alloccheck.compile.artifact import Artifact, GeneratorCode, annotation_of, build
-from alloccheck.compile.job import CompileJob, require_jit_enabled
+from alloccheck.compile.job import CompileJob, parse_signature, require_jit_enabled
+from alloccheck.compile.target import fold_types
 from alloccheck.errors import AllocCheckError
 from alloccheck.findings import Report
 
 # isort: split
+import numba
 from numba.core import cgutils, imputils, registry, sigutils, typeinfer, types, typing
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.errors import ForceLiteralArg, NumbaError
+from numba.core.errors import ForceLiteralArg
 from numba.core.typing import ctypes_utils
 
 OnFailure = Literal["raise", "warn", "report"]
@@ -181,7 +187,7 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
                 artifact = self._checked(job)
             except ForceLiteralArg as request:
                 raise request.bind_fold_arguments(self._folded_types) from None
-            except (NumbaError, NotImplementedError) as error:
+            except NUMBA_ERRORS as error:
                 raise compile_error(job, error) from None
             self._admit(key, artifact)
         return artifact.result.entry_point
@@ -206,7 +212,7 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         if self.on_failure == "raise":
             raise AllocCheckError(report, text)
         if self.on_failure == "warn":
-            warnings.warn(text, AllocCheckWarning, stacklevel=4)
+            warnings.warn(text, AllocCheckWarning, stacklevel=_level_of_the_caller())
 
     def _admit(self, key: tuple[Any, ...], artifact: Artifact) -> None:
         """Make an artifact callable from Python and from jitted code."""
@@ -240,14 +246,30 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         return result._replace(signature=typing.signature(own, *result.signature.args))
 
     def prove_now(self, signatures: tuple[Any, ...]) -> None:
-        """Prove declared signatures and allow no others, as Numba's eager compilation does."""
-        self.declared_signatures = signatures
+        """Prove declared signatures and allow no others, as Numba's eager compilation does.
+
+        Parameters
+        ----------
+        signatures : tuple
+            In any of Numba's forms. Arguments with defaults may be left out.
+
+        Raises
+        ------
+        UsageError
+            When a signature does not fit the function.
+        """
+        self.declared_signatures = tuple(self._fitted(one) for one in signatures)
         if _deferred.get():
             return
         with typeinfer.register_dispatcher(self):
-            for signature in signatures:
+            for signature in self.declared_signatures:
                 self.compile(signature)
             self.disable_compile()
+
+    def _fitted(self, signature: Any) -> Any:
+        arguments, return_type = parse_signature(signature)
+        folded = fold_types(self.py_func, arguments)
+        return folded if return_type is None else typing.signature(return_type, *folded)
 
     # --- inspection -----------------------------------------------------------------------------
 
@@ -310,6 +332,19 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
 
 def _nothing() -> None:
     """Do nothing."""
+
+
+_MACHINERY = tuple(str(Path(one.__file__).parent) + os.sep for one in (numba, alloccheck))
+
+
+def _level_of_the_caller() -> int:
+    """Return the `stacklevel` of the first frame, seen from the caller, that is the user's."""
+    level, frame = 1, inspect.currentframe()
+    while (frame := frame.f_back if frame is not None else None) is not None:
+        if not frame.f_code.co_filename.startswith(_MACHINERY):
+            return level
+        level += 1
+    return 1
 
 
 def _call_by_address(artifact: Artifact) -> Any:

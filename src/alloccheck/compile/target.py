@@ -14,6 +14,7 @@ from alloccheck.errors import UsageError
 from numba.core import registry, types, utils
 from numba.core.ccallback import CFunc
 from numba.core.dispatcher import Dispatcher
+from numba.core.errors import TypingError
 from numba.core.typing.templates import fold_arguments
 from numba.core.typing.typeof import Purpose, typeof
 
@@ -134,7 +135,7 @@ def fold_types(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tupl
                 lambda index, parameter, values: types.StarArgTuple(values),
             )
         )
-    except TypeError as error:
+    except (TypeError, TypingError) as error:
         raise UsageError(
             f"the signature has {len(arguments)} argument types, but "
             f"{function.__qualname__}{parameters} does not take them: {error}"
@@ -191,7 +192,7 @@ def types_of_call(
                 ),
             )
         )
-    except TypeError as error:
+    except (TypeError, TypingError) as error:
         raise UsageError(f"the arguments do not fit {function.__qualname__}: {error}") from None
 
 
