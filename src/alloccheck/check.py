@@ -6,6 +6,7 @@ Each step is a call of another floor. Nothing here knows terminals or decorators
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -33,9 +34,12 @@ from alloccheck.source import Frame
 from alloccheck.symbols import well_known_name
 
 # isort: split
-from numba.core.errors import ForceLiteralArg, NumbaError
+from numba.core.errors import ForceLiteralArg, NumbaError, UnsupportedBytecodeError
 
 Entry = Literal["python", "c"]
+
+NUMBA_ERRORS = (NumbaError, UnsupportedBytecodeError, NotImplementedError)
+"""What Numba raises for code that it does not compile."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,9 @@ def prove(job: CompileJob, policy: Policy) -> Verdict:
     read = time.perf_counter()
     contracts = load_contracts(policy.contracts)
     solution = _solve(program, contracts, built)
+    for symbol in _later_entries(built.artifact):
+        later = read_module(built.listing, symbol)
+        solution = _together(solution, _solve(later, contracts, built))
     solved = time.perf_counter()
     report = _report(job, policy, built, program, contracts, solution)
     report.timings.update(
@@ -232,7 +239,15 @@ def check_call(
     True
     """
     policy = getattr(target, "policy", None) or Policy()
-    signature = types_of_call(python_function(target), args, kwargs)
+    function = python_function(target)
+    signature = types_of_call(function, args, kwargs)
+    job = make_job(target, signature)
+    try:
+        return prove(job, policy).report
+    except ForceLiteralArg as request:
+        signature = types_of_call(function, args, kwargs, literal=request.requested_args)
+    except NUMBA_ERRORS as error:
+        raise compile_error(job, error) from None
     return _explained(make_job(target, signature), policy)
 
 
@@ -242,12 +257,45 @@ def _explained(job: CompileJob, policy: Policy) -> Report:
         return prove(job, policy).report
     except AllocCheckException:
         raise
-    except (NumbaError, ForceLiteralArg, NotImplementedError) as error:
-        arguments = ", ".join(map(str, job.argument_types))
-        raise CompileError(
-            f"{job.function.__module__}:{job.function.__qualname__} does not compile for "
-            f"({arguments}). Numba says:\n{error}"
-        ) from None
+    except NUMBA_ERRORS as error:
+        raise compile_error(job, error) from None
+
+
+def compile_error(job: CompileJob, error: Exception) -> CompileError:
+    """Return Numba's error as ours, with the question in front.
+
+    Parameters
+    ----------
+    job : CompileJob
+        What was compiled.
+    error : Exception
+        What Numba raised.
+
+    Returns
+    -------
+    CompileError
+        It is also an error of Numba's own class, so that code written for ``njit`` still
+        catches it and jitted callers go on to the next candidate.
+    """
+    name = f"{job.function.__module__}:{job.function.__qualname__}"
+    arguments = ", ".join(map(str, job.argument_types))
+    if isinstance(error, ForceLiteralArg):
+        parameters = list(inspect.signature(job.function).parameters)
+        wanted = ", ".join(parameters[i] for i in sorted(error.requested_args))
+        return CompileError(
+            f"{name} needs the value of {wanted} when it is compiled (numba.literally), and a "
+            f"signature has only types: ({arguments}). Give a tuple of types with "
+            "numba.types.literal(value) in that place, or use check_call"
+        )
+    text = f"{name} does not compile for ({arguments}). Numba says:\n{error}"
+    if isinstance(error, NotImplementedError):
+        return CompileError(text)
+    kind = type(error)
+    both = type(f"{kind.__name__}", (CompileError, kind), {"__module__": __name__})
+    explained: CompileError = both.__new__(both)
+    explained.__dict__.update(error.__dict__)
+    explained.args = (text,)
+    return explained
 
 
 # --- the steps ------------------------------------------------------------------------------------
@@ -262,6 +310,26 @@ def _entry_symbol(built: Built, policy: Policy) -> str:
             f"{artifact.signature} has no C entry: its types cannot be passed by value"
         )
     return artifact.c_symbol
+
+
+def _later_entries(artifact: Artifact) -> tuple[str, ...]:
+    """Return what runs after the call: the body of a generator, and its end."""
+    generator = artifact.generator
+    if generator is None:
+        return ()
+    finalizer = generator.finalizer_symbol
+    return (generator.next_symbol,) if finalizer is None else (generator.next_symbol, finalizer)
+
+
+def _together(first: Solution, second: Solution) -> Solution:
+    """Join what two entries of one artifact may do."""
+    return Solution(
+        witnesses=(*first.witnesses, *second.witnesses),
+        unclassified=tuple(dict.fromkeys((*first.unclassified, *second.unclassified))),
+        assumptions_used=tuple(dict.fromkeys((*first.assumptions_used, *second.assumptions_used))),
+        noted=tuple(dict.fromkeys((*first.noted, *second.noted))),
+        may_raise=first.may_raise or second.may_raise,
+    )
 
 
 def _solve(program: Program, contracts: ContractTable, built: Built) -> Solution:

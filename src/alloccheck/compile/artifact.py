@@ -27,7 +27,8 @@ from alloccheck.errors import Refused
 
 # isort: split
 from numba import _dynfunc
-from numba.core import config, typing
+from numba.core import config, types, typing
+from numba.core.codegen import _CFG
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment
 
@@ -80,9 +81,37 @@ class ClosedLibrary:
         target = ll.Target.from_triple(module.triple or ll.get_process_triple())
         return str(target.create_target_machine().emit_assembly(module))
 
+    def get_function(self, name: str) -> Any:
+        """Return a function of the optimised IR."""
+        return ll.parse_assembly(self.get_llvm_str()).get_function(name)
+
+    def get_function_cfg(self, name: str, py_func: Any = None, **options: Any) -> Any:
+        """Return a function's control-flow graph, as Numba draws it."""
+        return _CFG(self, name, py_func, **options)
+
     def get_pointer_to_function(self, name: str) -> int:
         """Return a function's address, or 0 when the artifact has no such entry."""
         return self._engine.address(name) if name in self._symbols else 0
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorCode:
+    """The parts of a generator that run after the call that made it.
+
+    Parameters
+    ----------
+    descriptor : FunctionDescriptor
+        Numba's description of the function that runs to the next ``yield``.
+    next_symbol, next_address
+        That function in the artifact.
+    finalizer_symbol : str or None
+        The function that runs when the generator dies.
+    """
+
+    descriptor: Any
+    next_symbol: str
+    next_address: int
+    finalizer_symbol: str | None
 
 
 @dataclass(frozen=True)
@@ -107,6 +136,8 @@ class Artifact:
         Address of each undefined symbol that the code is bound to.
     rounds : int
         Hermetic rounds that recursion took.
+    generator : GeneratorCode or None
+        What runs after the call, where the function is a generator.
     """
 
     job: CompileJob
@@ -122,6 +153,7 @@ class Artifact:
     object_code: bytes = field(repr=False)
     """The object, compressed by zlib."""
     keepalive: tuple[Any, ...] = field(repr=False, default=())
+    generator: GeneratorCode | None = None
 
     @property
     def signature(self) -> Any:
@@ -193,6 +225,26 @@ def build(job: CompileJob) -> Built:
     return built if rounds == 1 else _with_rounds(built, rounds)
 
 
+def annotation_of(job: CompileJob) -> Any:
+    """Return Numba's type annotation of a job's function, by compiling it again.
+
+    Artifacts do not keep annotations: they hold on to the whole of a compile.
+
+    Parameters
+    ----------
+    job : CompileJob
+        The question that an artifact answered.
+    """
+    variants = FunctionVariants()
+
+    def one_round(recursion: RoundRecursion) -> Any:
+        world = World(recursion, variants)
+        with world.active():
+            return world.compile(job).type_annotation
+
+    return compile_to_fixpoint(one_round, _unify)[0]
+
+
 def _unify(first: Any, second: Any) -> Any:
     from alloccheck.compile.isolation import global_typing_context
 
@@ -214,6 +266,7 @@ class _Closed:
     entries: tuple[str, ...]
     c_symbol: str | None
     environment: Any
+    generator: Any
 
 
 def _close(world: World, result: Any) -> _Closed:
@@ -225,15 +278,25 @@ def _close(world: World, result: Any) -> _Closed:
         environment=pending.environment, fndesc=descriptor, enable_nrt=True
     )
     entries = [descriptor.mangled_name, descriptor.llvm_cpython_wrapper_name]
+    # Each is one body, reached by all wrappers, not a copy in each of them.
+    bodies = [descriptor.mangled_name]
+    wrapped = [descriptor]
+    generator = None
+    if isinstance(descriptor.restype, types.Generator):
+        generator = context.get_generator_desc(descriptor.restype)
+        wrapped.append(generator)
+        bodies.append(generator.mangled_name)
+        entries.append(generator.mangled_name)
     c_symbol = None
     with context.push_code_library(library):
-        context.create_cpython_wrapper(
-            library,
-            descriptor,
-            pending.environment,
-            result.call_helper,
-            release_gil=bool(world.root.targetoptions.get("nogil", False)),
-        )
+        for one in wrapped:
+            context.create_cpython_wrapper(
+                library,
+                one,
+                pending.environment,
+                result.call_helper,
+                release_gil=bool(world.root.targetoptions.get("nogil", False)),
+            )
         if has_c_signature(descriptor):
             c_symbol = add_c_entry(context, library, descriptor)
             entries.append(c_symbol)
@@ -241,10 +304,10 @@ def _close(world: World, result: Any) -> _Closed:
 
     def prepare(one: WorldLibrary) -> None:
         _resolve_recursion(codegen, one)
-        # The entry must be one body, reached by all wrappers, not a copy in each of them.
-        root = one._final_module.get_function(descriptor.mangled_name)
-        if b"alwaysinline" not in b" ".join(root.attributes):
-            root.add_function_attribute("noinline")
+        for symbol in bodies:
+            body = one._final_module.get_function(symbol)
+            if b"alwaysinline" not in b" ".join(body.attributes):
+                body.add_function_attribute("noinline")
 
     codegen.before_optimization[library] = prepare
     library.finalize()
@@ -267,6 +330,19 @@ def _close(world: World, result: Any) -> _Closed:
         tuple(entries),
         c_symbol,
         pending.environment,
+        generator,
+    )
+
+
+def _generator_code(descriptor: Any, engine: _Engine) -> GeneratorCode | None:
+    if descriptor is None:
+        return None
+    (generator_type,) = descriptor.argtypes
+    return GeneratorCode(
+        descriptor,
+        descriptor.mangled_name,
+        engine.address(descriptor.mangled_name),
+        descriptor.llvm_finalizer_name if generator_type.has_finalizer else None,
     )
 
 
@@ -392,6 +468,7 @@ def _load(
         rounds=1,
         object_code=zlib.compress(closed.object_code, 1),
         keepalive=keepalive,
+        generator=_generator_code(closed.generator, engine),
     )
     loaded = time.perf_counter()
     return Built(

@@ -24,6 +24,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.descriptors import TargetDescriptor
 from numba.core.types.abstract import _typecache
 from numba.core.typing import templates
+from numba.experimental.jitclass import boxing as jitclass_boxing
 
 if TYPE_CHECKING:
     from alloccheck.compile.world import World
@@ -119,6 +120,7 @@ class VariantDict(dict[Any, Any]):
 _dispatcher_property = types.Dispatcher.dispatcher
 _typing_property = registry.CPUTarget.typing_context
 _target_property = registry.CPUTarget.target_context
+_numba_specialize_box = jitclass_boxing._specialize_box
 
 
 def _dispatcher(self: Any) -> Any:
@@ -137,6 +139,14 @@ def _target_context(self: Any) -> Any:
     return _target_property.fget(self) if world is None else world.target_context
 
 
+def _specialize_box(typ: Any) -> Any:
+    # Completes the Python class of a jitclass's instances, by compiling its properties.
+    if current_world() is None:
+        return _numba_specialize_box(typ)
+    with outside():
+        return _numba_specialize_box(typ)
+
+
 def install() -> None:
     """Install the redirections and the target, once per process.
 
@@ -148,6 +158,7 @@ def install() -> None:
     types.Dispatcher.dispatcher = property(_dispatcher, doc=_dispatcher_property.__doc__)
     registry.CPUTarget.typing_context = property(_typing_context, doc=_typing_property.__doc__)
     registry.CPUTarget.target_context = property(_target_context, doc=_target_property.__doc__)
+    jitclass_boxing._specialize_box = _specialize_box
 
 
 def global_typing_context() -> Any:
@@ -262,12 +273,12 @@ def isolated(world: World) -> Iterator[None]:
     happens inside.
     """
     with global_compiler_lock:
-        outer = current_world()
+        outer, outer_exchange = current_world(), getattr(_thread, "exchange", None)
         stack = targetconfig._FlagsStack()._stack
         saved_stack = stack[:]
         stack.clear()
         _thread.world = None
-        exchange = _Exchange(world.memory)
+        _thread.exchange = _Exchange(world.memory)
         first_line = lowering.get_func_body_first_lineno
         lowering.get_func_body_first_lineno = _cheap_first_line
         _thread.world = world
@@ -277,17 +288,24 @@ def isolated(world: World) -> Iterator[None]:
         finally:
             _thread.world = outer
             lowering.get_func_body_first_lineno = first_line
-            exchange.undo()
+            _thread.exchange.undo()
+            _thread.exchange = outer_exchange
             stack[:] = saved_stack
 
 
 @contextlib.contextmanager
 def outside() -> Iterator[None]:
-    """Run a block as if no world were active (for Numba objects of the user's own)."""
+    """Run a block as if no world were active, with the user's own memory of earlier compiles.
+
+    For Numba objects that belong to the user and are completed on demand.
+    """
     world = current_world()
+    assert world is not None, "there is no world to step out of"
     _thread.world = None
+    _thread.exchange.undo()
     try:
         with te.target_override("cpu"):
             yield
     finally:
+        _thread.exchange = _Exchange(world.memory)
         _thread.world = world
