@@ -25,7 +25,10 @@ def has_c_signature(descriptor: Any) -> bool:
     """
     unsupported = (types.Omitted, types.Generator, types.StarArgTuple, types.Dispatcher)
     every = (*descriptor.argtypes, descriptor.restype)
-    return not any(isinstance(one, unsupported) for one in every)
+    # A missing value is told by the status alone, which a C function does not return.
+    return not isinstance(descriptor.restype, types.Optional) and not any(
+        isinstance(one, unsupported) for one in every
+    )
 
 
 def add_c_entry(context: Any, library: Any, descriptor: Any) -> str:

@@ -43,22 +43,33 @@ class FunctionVariants:
     """Distinct Python functions for the variants of one dispatcher, stable over all rounds.
 
     Numba's call stack knows functions by identity, so two variants of one function that differ in
-    inherited flags must be two functions.
+    inherited flags must be two functions, and so must two dispatchers of one function.
     """
 
     def __init__(self) -> None:
         self._functions: dict[tuple[int, Flags], Any] = {}
-        self._owners: dict[int, Any] = {}
+        self._owners: list[Any] = []
+        self._taken: set[int] = set()
 
     def of(self, original: Any, flags: Flags) -> Any:
         """Return the function that stands for `original` under `flags`."""
         key = (id(original), flags)
         if key not in self._functions:
-            first = id(original) not in self._owners
-            self._owners[id(original)] = original
-            function = original.py_func
-            self._functions[key] = function if first else _copy_function(function)
+            self._functions[key] = self._fresh(original, original.py_func)
         return self._functions[key]
+
+    def root(self, function: Any) -> Any:
+        """Return the function that stands for the root, which has no dispatcher."""
+        key = (id(function), ())
+        if key not in self._functions:
+            self._functions[key] = self._fresh(function, function)
+        return self._functions[key]
+
+    def _fresh(self, owner: Any, function: Any) -> Any:
+        self._owners.append(owner)  # kept alive, so that its id stays its own
+        first = id(function) not in self._taken
+        self._taken.add(id(function))
+        return function if first else _copy_function(function)
 
 
 class _WorldFunctionCompiler(dispatcher._FunctionCompiler):  # type: ignore[misc]
@@ -308,7 +319,7 @@ class World:
             root = self.clone(job.dispatcher)
         else:
             root = WorldDispatcher(
-                job.function,
+                self._variants.root(job.function),
                 locals=dict(job.locals),
                 targetoptions={"nopython": True, "boundscheck": None, **job.options},
             )
