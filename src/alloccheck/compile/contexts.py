@@ -94,7 +94,9 @@ class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
         """
         copy = self._codegen.create_library(self.name)
         copy.enable_object_caching()
-        copy._final_module = (self._final_module if self._pristine is None else self._pristine).clone()
+        copy._final_module = (
+            self._final_module if self._pristine is None else self._pristine
+        ).clone()
         copy._linking_libraries = list(self._linking_libraries)
         copy._reload_init = set(self._reload_init)
         return copy

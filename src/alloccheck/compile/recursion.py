@@ -175,6 +175,9 @@ class WorldCallStack(CallStack):  # type: ignore[misc]
                 f"{draw([*reversed(nested[:3])])} -> ... Give the recursive call arguments of the "
                 "types that it was called with."
             )
+        # Numba names a function after its module's name, but a recursive call after the module
+        # found by it, which differs when the module is not in `sys.modules`.
+        func_id.modname = func_id.func.__module__ or func_id.modname
         with super().register(target, typeinfer, func_id, args):
             frame = self._stack[-1]
             frame.key = (func_id.func, tuple(args))

@@ -8,7 +8,7 @@ process can change what it yields.
 from __future__ import annotations
 
 import types as python_types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +22,7 @@ from alloccheck.errors import Refused
 # isort: split
 from numba.core import dispatcher, registry, sigutils, types, typing
 from numba.core import target_extension as te
+from numba.core.compiler import Compiler
 from numba.core.decorators import jit
 from numba.core.runtime import rtsys
 from numba.np.ufunc.dufunc import DUFunc
@@ -66,18 +67,22 @@ class FunctionVariants:
 def _identity(original: Any) -> Identity:
     """Return what makes a dispatcher's counterpart different from others of its function.
 
-    Inherited flags come on top.
-
-    Two dispatchers of one function with equal options are one in a world: decorating a recursive
-    function once more must not split it from itself.
+    Inherited flags come on top. Two dispatchers of one function with equal options are one in a
+    world: decorating a recursive function once more must not split it from itself.
     """
     declared = _declared_signatures(original)
     return (
-        id(original.py_func),
-        repr(sorted((k, repr(v)) for k, v in original.targetoptions.items() if k != "cache")),
-        repr(sorted((name, str(one)) for name, one in original.locals.items())),
+        *_question(original.py_func, original.targetoptions, original.locals),
         original._compiler.pipeline_class,
         None if declared is None else tuple(map(str, declared)),
+    )
+
+
+def _question(function: Any, options: Any, declared_locals: Any) -> Identity:
+    return (
+        id(function),
+        repr(sorted((name, repr(one)) for name, one in options.items() if name != "cache")),
+        repr(sorted((name, str(one)) for name, one in declared_locals.items())),
     )
 
 
@@ -210,7 +215,6 @@ class World:
         self.root: WorldDispatcher
         """Counterpart of the function that the present job is about."""
         self._root: tuple[Any, WorldDispatcher] | None = None
-        self._plain: dict[tuple[Any, ...], tuple[Any, WorldDispatcher]] = {}
         self.typing_context: WorldTypingContext
         self.target_context: WorldContext
 
@@ -274,7 +278,7 @@ class World:
         known = self._identities.get(id(original))
         if known is None:
             known = self._identities[id(original)] = (original, _identity(original))
-        key = (*known[1], self._effective_flags(original))
+        key = (*known[1], self._effective_flags(original.targetoptions))
         found = self._clones.get(key)
         if found is None:
             copy = self._dispatcher_like(original, self._variants.of(original.py_func, key))
@@ -293,9 +297,9 @@ class World:
         copy.declared = _declared_signatures(original)
         return copy
 
-    def _effective_flags(self, original: Any) -> Flags:
+    def _effective_flags(self, options: Mapping[str, Any]) -> Flags:
         """Return the inherited flags that matter: those which the callee does not set itself."""
-        own = {"nrt" if name == "_nrt" else name for name in original.targetoptions}
+        own = {"nrt" if name == "_nrt" else name for name in options}
         return tuple(flag for flag in inherited_flags() if flag[0] not in own)
 
     def counterpart(self, value: Any) -> Any:
@@ -368,16 +372,22 @@ class World:
         return root.overloads[tuple(normalized)]
 
     def _plain_root(self, job: CompileJob) -> WorldDispatcher:
+        """Return the counterpart of a function that has no dispatcher: as if ``njit`` made one."""
         options = {"nopython": True, "boundscheck": None, **job.options}
         key = (
-            id(job.function),
-            repr(sorted(options.items())),
-            repr(sorted((name, str(one)) for name, one in job.locals.items())),
+            *_question(job.function, options, job.locals),
+            Compiler,
+            None,
+            self._effective_flags(options),
         )
-        found = self._plain.get(key)
+        found = self._clones.get(key)
         if found is None:
-            root = WorldDispatcher(job.function, locals=dict(job.locals), targetoptions=options)
-            self._plain[key] = found = (job.function, root)
+            root = WorldDispatcher(
+                self._variants.of(job.function, key),
+                locals=dict(job.locals),
+                targetoptions=options,
+            )
+            self._clones[key] = found = (job.function, root)
         return found[1]
 
     def note_assumption(self, symbol: str, library: Any, mark: Any) -> None:
@@ -388,7 +398,9 @@ class World:
         """Return the trusted functions that a result links, by symbol."""
         linked = _linked(result.library)
         return {
-            symbol: mark for symbol, (library, mark) in self._assumed.items() if id(library) in linked
+            symbol: mark
+            for symbol, (library, mark) in self._assumed.items()
+            if id(library) in linked
         }
 
     def annotations(self, result: Any) -> tuple[Any, ...]:
