@@ -15,7 +15,8 @@ from alloccheck.analysis.contracts import Contract, ContractTable, load_contract
 from alloccheck.analysis.solve import Assumed, Solution, solve
 from alloccheck.analysis.summary import Witness
 from alloccheck.assumptions import AssumptionMark
-from alloccheck.certificate import Certificate, External, source_digest
+from alloccheck.analysis.paths import StatusConvention
+from alloccheck.certificate import Captured, Certificate, External, Source
 from alloccheck.compile.annotations import heap_types_by_line
 from alloccheck.compile.artifact import Artifact, Built, build
 from alloccheck.compile.job import CompileJob
@@ -123,12 +124,13 @@ def prove(job: CompileJob, policy: Policy) -> Verdict:
     """
     built = build(job)
     started = time.perf_counter()
-    program = read_module(built.listing, _entry_symbol(built, policy))
+    entries = _entry_symbols(built, policy)
+    programs = [read_module(built.listing, one) for one in entries]
     read = time.perf_counter()
     contracts = load_contracts(policy.contracts)
-    solution = _solve(program, contracts, built)
+    solutions = [_solve(one, contracts, built) for one in programs]
     solved = time.perf_counter()
-    report = _report(job, policy, built, program, contracts, solution)
+    report = _report(job, policy, built, programs, contracts, solutions)
     report.timings.update(
         built.timings, read=read - started, solve=solved - read, report=time.perf_counter() - solved
     )
@@ -250,36 +252,48 @@ def _explained(job: CompileJob, policy: Policy) -> Report:
 # --- the steps ------------------------------------------------------------------------------------
 
 
-def _entry_symbol(built: Built, policy: Policy) -> str:
+def _entry_symbols(built: Built, policy: Policy) -> tuple[str, ...]:
     artifact = built.artifact
-    if policy.entry == "c":
-        if artifact.c_symbol is None:
-            raise UsageError(
-                f"{artifact.signature} has no C entry: its types cannot be passed by value"
-            )
-        if not policy.ignore_throw:
-            return artifact.c_symbol
-    # A C entry turns raising into returning; with `ignore_throw` that part is left out.
-    return artifact.symbol
+    if policy.entry != "c":
+        return (artifact.symbol,)
+    if artifact.c_entries is None:
+        raise UsageError(
+            f"{artifact.signature} has no C entry: its types cannot be passed by value"
+        )
+    # From the first instruction of each way in from C; the body is reached from there.
+    return artifact.c_entries.symbols
 
 
 def _solve(program: Program, contracts: ContractTable, built: Built) -> Solution:
     assumed = {
         symbol: Assumed(mark.effects, mark.reason) for symbol, mark in built.assumed_symbols.items()
     }
-    return solve(program, contracts.lookup, assumptions=assumed, address_names=well_known_name)
+    convention = StatusConvention()
+    entries = built.artifact.c_entries
+    if entries is not None:
+        # The one returns the status of the body; the other turns raising into returning.
+        convention = StatusConvention(
+            functions=frozenset({entries.status}), wrappers=frozenset({entries.value})
+        )
+    return solve(
+        program,
+        contracts.lookup,
+        assumptions=assumed,
+        convention=convention,
+        address_names=well_known_name,
+    )
 
 
 def _report(
     job: CompileJob,
     policy: Policy,
     built: Built,
-    program: Program,
+    programs: list[Program],
     contracts: ContractTable,
-    solution: Solution,
+    solutions: list[Solution],
 ) -> Report:
     artifact = built.artifact
-    witnesses = [*solution.witnesses, *_added_by_code_generation(built, contracts)]
+    witnesses = [*(w for one in solutions for w in one.witnesses), *_added_by_code_generation(built, contracts)]
     lazy = {one.symbol for one in witnesses if one.occasion is Occasion.FIRST_CALL}
     prepared = prepare(lazy) if policy.first_call == "prepare" else frozenset()
     hints = heap_types_by_line(built.annotations)
@@ -288,7 +302,10 @@ def _report(
         found = hints.get((frame.file, frame.line))
         return TypeHint(found) if found else None
 
-    raises_to_c = policy.entry == "c" and not policy.ignore_throw and solution.may_raise
+    may_raise = any(one.may_raise for one in solutions)
+    trusted = frozenset(symbol for one in solutions for symbol in one.assumptions_used)
+    noted = sorted({note for one in solutions for note in one.noted})
+    raises_to_c = policy.entry == "c" and not policy.ignore_throw and may_raise
     findings = findings_from(
         witnesses,
         guarantee=policy.guarantee,
@@ -299,10 +316,10 @@ def _report(
         also_forbidden=frozenset({Effect.RAISE}) if raises_to_c else frozenset(),
     )
     effects = {one.effect for one in witnesses if one.path is not Path.RAISE}
-    if solution.may_raise:
+    if may_raise:
         effects.add(Effect.RAISE)
     assumptions = tuple(
-        _assumption(mark, symbol in solution.assumptions_used)
+        _assumption(mark, symbol in trusted)
         for symbol, mark in sorted(built.assumed_symbols.items(), key=lambda one: one[1].function)
     )
     function = f"{job.function.__module__}:{job.function.__qualname__}"
@@ -314,8 +331,14 @@ def _report(
         first_call=policy.first_call,
         proved=not findings,
         digest=artifact.digest,
-        source_digest=source_digest(job.function),
-        externals=_externals(program, contracts, prepared),
+        entry=policy.entry,
+        sources=tuple(
+            Source(one.name, one.source_digest, one.code_digest) for one in artifact.sources
+        ),
+        captures=tuple(
+            Captured(one.function, one.name, one.digest, one.note) for one in artifact.captures
+        ),
+        externals=_externals(programs, built, contracts, prepared),
         assumptions=tuple((one.function, one.reason) for one in assumptions if one.used),
         prepared=tuple(sorted(prepared)),
         configuration=artifact.configuration.to_json(),
@@ -331,7 +354,7 @@ def _report(
         findings=findings,
         effects=frozenset(effects),
         assumptions=assumptions,
-        notes=tuple(f"may end the process: {one}" for one in solution.noted),
+        notes=tuple(f"may end the process: {one}" for one in noted),
         certificate=certificate,
     )
 
@@ -346,10 +369,12 @@ def _written(signature: Any) -> str:
 
 
 def _externals(
-    program: Program, contracts: ContractTable, prepared: frozenset[str]
+    programs: list[Program], built: Built, contracts: ContractTable, prepared: frozenset[str]
 ) -> tuple[External, ...]:
     found = []
-    for symbol in sorted(program.externals):
+    symbols = {symbol for one in programs for symbol in one.externals}
+    symbols.update(_undeclared(built))
+    for symbol in sorted(symbols):
         contract = contracts.lookup(symbol)
         if contract is None:
             continue
@@ -358,17 +383,20 @@ def _externals(
     return tuple(found)
 
 
+def _undeclared(built: Built) -> list[str]:
+    """Return the symbols that the object needs and the IR does not even declare."""
+    declared = {first or second for first, second in _DECLARED.findall(built.listing)}
+    return [symbol for symbol in built.object_file.undefined if symbol not in declared]
+
+
 def _added_by_code_generation(built: Built, contracts: ContractTable) -> list[Witness]:
     """Classify the calls that machine code has and the IR has not.
 
     Code generation turns some instructions into calls (``frem`` into ``fmod``). Each undefined
     symbol of the object that the IR does not even declare needs a contract as well.
     """
-    declared = {first or second for first, second in _DECLARED.findall(built.listing)}
     found = []
-    for symbol in built.object_file.undefined:
-        if symbol in declared:
-            continue
+    for symbol in _undeclared(built):
         contract = contracts.lookup(symbol)
         if contract is None:
             found.append(_added(symbol, Effect.UNKNOWN, Occasion.EVERY_CALL, _UNKNOWN, "", ""))
