@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from alloccheck.analysis.contracts import Contract, ContractTable, load_contracts
+from alloccheck.analysis.paths import StatusConvention
+from alloccheck.analysis.refcounts import RefcountNames
 from alloccheck.analysis.solve import Assumed, Solution, solve
 from alloccheck.analysis.summary import Witness
 from alloccheck.assumptions import AssumptionMark
-from alloccheck.analysis.paths import StatusConvention
 from alloccheck.certificate import Captured, Certificate, External, Source
 from alloccheck.compile.annotations import heap_types_by_line
 from alloccheck.compile.artifact import Artifact, Built, build
@@ -265,21 +266,25 @@ def _entry_symbols(built: Built, policy: Policy) -> tuple[str, ...]:
 
 
 def _solve(program: Program, contracts: ContractTable, built: Built) -> Solution:
+    artifact = built.artifact
     assumed = {
         symbol: Assumed(mark.effects, mark.reason) for symbol, mark in built.assumed_symbols.items()
     }
+    entries = artifact.c_entries
     convention = StatusConvention()
-    entries = built.artifact.c_entries
     if entries is not None:
-        # The one returns the status of the body; the other turns raising into returning.
+        # The one returns the body's status; the other turns raising into returning a value: what
+        # it does then is on the raise path.
         convention = StatusConvention(
             functions=frozenset({entries.status}), wrappers=frozenset({entries.value})
         )
     return solve(
         program,
         contracts.lookup,
-        assumptions=assumed,
         convention=convention,
+        # Whoever calls the C entry holds its arguments, as a caller from Python does.
+        refcounts=RefcountNames(held=frozenset({artifact.symbol})),
+        assumptions=assumed,
         address_names=well_known_name,
     )
 
@@ -293,7 +298,9 @@ def _report(
     solutions: list[Solution],
 ) -> Report:
     artifact = built.artifact
-    witnesses = [*(w for one in solutions for w in one.witnesses), *_added_by_code_generation(built, contracts)]
+    undeclared = _undeclared(built)
+    witnesses = [w for one in solutions for w in one.witnesses]
+    witnesses += _added_by_code_generation(undeclared, contracts)
     lazy = {one.symbol for one in witnesses if one.occasion is Occasion.FIRST_CALL}
     prepared = prepare(lazy) if policy.first_call == "prepare" else frozenset()
     hints = heap_types_by_line(built.annotations)
@@ -338,7 +345,7 @@ def _report(
         captures=tuple(
             Captured(one.function, one.name, one.digest, one.note) for one in artifact.captures
         ),
-        externals=_externals(programs, built, contracts, prepared),
+        externals=_externals(programs, undeclared, contracts, prepared),
         assumptions=tuple((one.function, one.reason) for one in assumptions if one.used),
         prepared=tuple(sorted(prepared)),
         configuration=artifact.configuration.to_json(),
@@ -369,11 +376,14 @@ def _written(signature: Any) -> str:
 
 
 def _externals(
-    programs: list[Program], built: Built, contracts: ContractTable, prepared: frozenset[str]
+    programs: list[Program],
+    undeclared: list[str],
+    contracts: ContractTable,
+    prepared: frozenset[str],
 ) -> tuple[External, ...]:
     found = []
     symbols = {symbol for one in programs for symbol in one.externals}
-    symbols.update(_undeclared(built))
+    symbols.update(undeclared)
     for symbol in sorted(symbols):
         contract = contracts.lookup(symbol)
         if contract is None:
@@ -389,14 +399,16 @@ def _undeclared(built: Built) -> list[str]:
     return [symbol for symbol in built.object_file.undefined if symbol not in declared]
 
 
-def _added_by_code_generation(built: Built, contracts: ContractTable) -> list[Witness]:
+def _added_by_code_generation(
+    undeclared: Iterable[str], contracts: ContractTable
+) -> list[Witness]:
     """Classify the calls that machine code has and the IR has not.
 
     Code generation turns some instructions into calls (``frem`` into ``fmod``). Each undefined
     symbol of the object that the IR does not even declare needs a contract as well.
     """
     found = []
-    for symbol in _undeclared(built):
+    for symbol in undeclared:
         contract = contracts.lookup(symbol)
         if contract is None:
             found.append(_added(symbol, Effect.UNKNOWN, Occasion.EVERY_CALL, _UNKNOWN, "", ""))

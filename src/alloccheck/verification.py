@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from alloccheck.compile.artifact import Artifact
-from alloccheck.compile.captures import changes
+from alloccheck.compile.provenance import changes
 from alloccheck.compile.image import differences
 from alloccheck.compile.job import Configuration
 from alloccheck.compile.objectfile import ObjectFile

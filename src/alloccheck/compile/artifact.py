@@ -17,7 +17,7 @@ from typing import Any
 import llvmlite.binding as ll
 
 from alloccheck.compile.contexts import UNRESOLVED, WorldLibrary, parse_like
-from alloccheck.compile.captures import Capture, FunctionSource, captures, user_functions
+from alloccheck.compile.provenance import Capture, FunctionSource, captures, compiled_functions
 from alloccheck.compile.entry import CEntries, add_c_entries, has_c_signature
 from alloccheck.compile.image import Image, Slot, locate
 from alloccheck.compile.job import CompileJob, Configuration
@@ -344,6 +344,24 @@ def _resolve_externals(object_file: ObjectFile) -> dict[str, int]:
     return found
 
 
+def _linked(world: World, result: Any) -> list[Any]:
+    """Return the Python functions whose libraries were linked into the root's."""
+    owners = {
+        id(compiled.library): one.py_func
+        for one in world.dispatchers
+        for compiled in one.overloads.values()
+    }
+    reached = {id(result.library): result.library}
+    waiting = [result.library]
+    for library in waiting:
+        for linked in library._linking_libraries:
+            if id(linked) not in reached and isinstance(linked, WorldLibrary):
+                reached[id(linked)] = linked
+                waiting.append(linked)
+    functions = [owners[one] for one in reached if one in owners]
+    return sorted(functions, key=lambda one: (one.__module__, one.__qualname__))
+
+
 def _image(closed: _Closed, engine: _Engine, slots: list[Slot]) -> Image:
     """Find where the loader put the object."""
     exported = set(closed.entries)
@@ -397,8 +415,7 @@ def _load(
         keepalive,
     )
     c_entries = closed.c_entries
-    functions = [job.function, *(one.py_func for one in world.dispatchers if one.overloads)]
-    sources = user_functions(functions)
+    sources = compiled_functions(job.function, _linked(world, result), job.argument_types)
     library = ClosedLibrary(closed.library.name, closed.listing, engine, frozenset(closed.entries))
     signature = typing.signature(result.signature.return_type, *result.signature.args)
     artifact = Artifact(

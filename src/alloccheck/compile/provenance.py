@@ -23,6 +23,7 @@ from alloccheck.compile import numba_internals  # noqa: F401  (the version gate)
 
 # isort: split
 import numba
+from numba.core import types
 from numba.core.dispatcher import Dispatcher
 
 _NUMBA = str(Path(numba.__file__).parent)
@@ -90,7 +91,7 @@ def function_source(function: Callable[..., Any]) -> FunctionSource:
     Examples
     --------
     >>> function_source(function_source).name
-    'alloccheck.compile.captures:function_source'
+    'alloccheck.compile.provenance:function_source'
     """
     name = f"{function.__module__}:{function.__qualname__}"
     return FunctionSource(name, source_digest(function), code_digest(function), function)
@@ -228,23 +229,68 @@ def describe(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def user_functions(functions: Iterable[Callable[..., Any]]) -> tuple[FunctionSource, ...]:
-    """Return those of the compiled functions that are not Numba's own, each once.
+def compiled_functions(
+    root: Callable[..., Any], linked: Iterable[Callable[..., Any]], arguments: Iterable[Any]
+) -> tuple[FunctionSource, ...]:
+    """Return the functions of the user's that are compiled into an artifact, each once.
 
     Parameters
     ----------
-    functions : iterable of Callable
-        The Python functions of a compile, the root first.
+    root : Callable
+        The Python function that was compiled.
+    linked : iterable of Callable
+        Python functions of the libraries that were linked in.
+    arguments : iterable of numba types
+        The root's argument types: some of them carry functions.
+
+    Returns
+    -------
+    tuple of FunctionSource
+        The root first, then what it names, directly or not, then what was linked in besides.
 
     Notes
     -----
-    Numba's own implementations are named by Numba's version.
+    What a function names counts whether or not every call of it survived: functions that Numba
+    inlines early leave no trace of their own. Numba's own functions are left out: they are
+    named by Numba's version.
     """
     found: dict[python_types.CodeType, FunctionSource] = {}
-    for function in functions:
-        if not function.__code__.co_filename.startswith(_NUMBA):
-            found.setdefault(function.__code__, function_source(function))
+    waiting: list[Any] = [root]
+    waiting += (one for argument in arguments for one in _functions_of_type(argument))
+    waiting += linked
+    for function in waiting:
+        code = function.__code__
+        if code in found or code.co_filename.startswith(_NUMBA):
+            continue
+        found[code] = function_source(function)
+        for _, value in sorted(_named_values(function).items(), key=lambda one: one[0]):
+            waiting += _functions_in(value)
     return tuple(found.values())
+
+
+def _functions_in(value: Any) -> Iterator[Callable[..., Any]]:
+    """Yield the Python functions that a captured value stands for."""
+    if isinstance(value, Dispatcher):
+        yield value.py_func
+    elif isinstance(value, python_types.FunctionType):
+        yield value
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from _functions_in(one)
+    else:
+        yield from _functions_of_type(getattr(value, "class_type", None))
+
+
+def _functions_of_type(type_: Any) -> Iterator[Callable[..., Any]]:
+    if isinstance(type_, types.Dispatcher):
+        yield type_.dispatcher.py_func
+    elif isinstance(type_, types.ClassInstanceType | types.ClassType):
+        for method in type_.jit_methods.values():
+            yield method.py_func
+        for accessors in type_.jit_props.values():
+            yield from (one.py_func for one in accessors.values())
+        for static in type_.jit_static_methods.values():
+            yield static.py_func
 
 
 def captures(sources: Iterable[FunctionSource]) -> tuple[Capture, ...]:
