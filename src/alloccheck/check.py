@@ -19,7 +19,7 @@ from alloccheck.analysis.refcounts import RefcountNames
 from alloccheck.analysis.solve import Assumed, Solution, solve
 from alloccheck.analysis.summary import Witness
 from alloccheck.assumptions import AssumptionMark
-from alloccheck.certificate import Certificate, External, source_digest
+from alloccheck.certificate import Captured, Certificate, External, Source
 from alloccheck.compile.annotations import heap_types_by_line
 from alloccheck.compile.artifact import Artifact, Built, build
 from alloccheck.compile.job import CompileJob
@@ -130,15 +130,13 @@ def prove(job: CompileJob, policy: Policy) -> Verdict:
     """
     built = build(job)
     started = time.perf_counter()
-    program = read_module(built.listing, _entry_symbol(built, policy))
+    entries = (*_entry_symbols(built, policy), *_later_entries(built.artifact))
+    programs = [read_module(built.listing, one) for one in entries]
     read = time.perf_counter()
     contracts = load_contracts(policy.contracts)
-    solution = _solve(program, contracts, built)
-    for symbol in _later_entries(built.artifact):
-        later = read_module(built.listing, symbol)
-        solution = _together(solution, _solve(later, contracts, built))
+    solutions = [_solve(one, contracts, built) for one in programs]
     solved = time.perf_counter()
-    report = _report(job, policy, built, program, contracts, solution)
+    report = _report(job, policy, built, programs, contracts, solutions)
     report.timings.update(
         built.timings, read=read - started, solve=solved - read, report=time.perf_counter() - solved
     )
@@ -291,25 +289,26 @@ def compile_error(job: CompileJob, error: Exception) -> CompileError:
     if isinstance(error, NotImplementedError):
         return CompileError(text)
     kind = type(error)
-    both = type(f"{kind.__name__}", (CompileError, kind), {"__module__": __name__})
-    explained: CompileError = both.__new__(both)
+    both: Any = type(kind.__name__, (CompileError, kind), {"__module__": __name__})
+    explained: Any = both.__new__(both)
     explained.__dict__.update(error.__dict__)
     explained.args = (text,)
-    return explained
+    return explained  # type: ignore[no-any-return]
 
 
 # --- the steps ------------------------------------------------------------------------------------
 
 
-def _entry_symbol(built: Built, policy: Policy) -> str:
+def _entry_symbols(built: Built, policy: Policy) -> tuple[str, ...]:
     artifact = built.artifact
-    if policy.entry == "python":
-        return artifact.symbol
-    if artifact.c_symbol is None:
+    if policy.entry != "c":
+        return (artifact.symbol,)
+    if artifact.c_entries is None:
         raise UsageError(
             f"{artifact.signature} has no C entry: its types cannot be passed by value"
         )
-    return artifact.c_symbol
+    # From the first instruction of each way in from C; the body is reached from there.
+    return artifact.c_entries.symbols
 
 
 def _later_entries(artifact: Artifact) -> tuple[str, ...]:
@@ -321,27 +320,23 @@ def _later_entries(artifact: Artifact) -> tuple[str, ...]:
     return (generator.next_symbol,) if finalizer is None else (generator.next_symbol, finalizer)
 
 
-def _together(first: Solution, second: Solution) -> Solution:
-    """Join what two entries of one artifact may do."""
-    return Solution(
-        witnesses=(*first.witnesses, *second.witnesses),
-        unclassified=tuple(dict.fromkeys((*first.unclassified, *second.unclassified))),
-        assumptions_used=tuple(dict.fromkeys((*first.assumptions_used, *second.assumptions_used))),
-        noted=tuple(dict.fromkeys((*first.noted, *second.noted))),
-        may_raise=first.may_raise or second.may_raise,
-    )
-
-
 def _solve(program: Program, contracts: ContractTable, built: Built) -> Solution:
     artifact = built.artifact
     assumed = {
         symbol: Assumed(mark.effects, mark.reason) for symbol, mark in built.assumed_symbols.items()
     }
+    entries = artifact.c_entries
+    convention = StatusConvention()
+    if entries is not None:
+        # The one returns the body's status; the other turns raising into returning a value: what
+        # it does then is on the raise path.
+        convention = StatusConvention(
+            functions=frozenset({entries.status}), wrappers=frozenset({entries.value})
+        )
     return solve(
         program,
         contracts.lookup,
-        # The C entry turns raising into returning a value: what it does then is on the raise path.
-        convention=StatusConvention(wrappers=frozenset(filter(None, [artifact.c_symbol]))),
+        convention=convention,
         # Whoever calls the C entry holds its arguments, as a caller from Python does.
         refcounts=RefcountNames(held=frozenset({artifact.symbol})),
         assumptions=assumed,
@@ -353,12 +348,14 @@ def _report(
     job: CompileJob,
     policy: Policy,
     built: Built,
-    program: Program,
+    programs: list[Program],
     contracts: ContractTable,
-    solution: Solution,
+    solutions: list[Solution],
 ) -> Report:
     artifact = built.artifact
-    witnesses = [*solution.witnesses, *_added_by_code_generation(built, contracts)]
+    undeclared = _undeclared(built)
+    witnesses = [w for one in solutions for w in one.witnesses]
+    witnesses += _added_by_code_generation(undeclared, contracts)
     lazy = {one.symbol for one in witnesses if one.occasion is Occasion.FIRST_CALL}
     prepared = prepare(lazy) if policy.first_call == "prepare" else frozenset()
     hints = functools.cache(lambda: heap_types_by_line(built.annotations))
@@ -367,7 +364,10 @@ def _report(
         found = hints().get((frame.file, frame.line))
         return TypeHint(found) if found else None
 
-    raises_to_c = policy.entry == "c" and not policy.ignore_throw and solution.may_raise
+    may_raise = any(one.may_raise for one in solutions)
+    trusted = frozenset(symbol for one in solutions for symbol in one.assumptions_used)
+    noted = sorted({note for one in solutions for note in one.noted})
+    raises_to_c = policy.entry == "c" and not policy.ignore_throw and may_raise
     findings = findings_from(
         witnesses,
         guarantee=policy.guarantee,
@@ -378,10 +378,10 @@ def _report(
         also_forbidden=frozenset({Effect.RAISE}) if raises_to_c else frozenset(),
     )
     effects = {one.effect for one in witnesses if one.path is not Path.RAISE}
-    if solution.may_raise:
+    if may_raise:
         effects.add(Effect.RAISE)
     assumptions = tuple(
-        _assumption(mark, symbol in solution.assumptions_used)
+        _assumption(mark, symbol in trusted)
         for symbol, mark in sorted(built.assumed_symbols.items(), key=lambda one: one[1].function)
     )
     function = f"{job.function.__module__}:{job.function.__qualname__}"
@@ -393,8 +393,14 @@ def _report(
         first_call=policy.first_call,
         proved=not findings,
         digest=artifact.digest,
-        source_digest=source_digest(job.function),
-        externals=_externals(program, contracts, prepared),
+        entry=policy.entry,
+        sources=tuple(
+            Source(one.name, one.source_digest, one.code_digest) for one in artifact.sources
+        ),
+        captures=tuple(
+            Captured(one.function, one.name, one.digest, one.note) for one in artifact.captures
+        ),
+        externals=_externals(programs, undeclared, contracts, prepared),
         assumptions=tuple((one.function, one.reason) for one in assumptions if one.used),
         prepared=tuple(sorted(prepared)),
         configuration=artifact.configuration.to_json(),
@@ -410,7 +416,7 @@ def _report(
         findings=findings,
         effects=frozenset(effects),
         assumptions=assumptions,
-        notes=tuple(f"may end the process: {one}" for one in solution.noted),
+        notes=tuple(f"may end the process: {one}" for one in noted),
         certificate=certificate,
     )
 
@@ -425,10 +431,15 @@ def _written(signature: Any) -> str:
 
 
 def _externals(
-    program: Program, contracts: ContractTable, prepared: frozenset[str]
+    programs: list[Program],
+    undeclared: list[str],
+    contracts: ContractTable,
+    prepared: frozenset[str],
 ) -> tuple[External, ...]:
     found = []
-    for symbol in sorted(program.externals):
+    symbols = {symbol for one in programs for symbol in one.externals}
+    symbols.update(undeclared)
+    for symbol in sorted(symbols):
         contract = contracts.lookup(symbol)
         if contract is None:
             continue
@@ -437,17 +448,20 @@ def _externals(
     return tuple(found)
 
 
-def _added_by_code_generation(built: Built, contracts: ContractTable) -> list[Witness]:
+def _undeclared(built: Built) -> list[str]:
+    """Return the symbols that the object needs and the IR does not even declare."""
+    declared = {first or second for first, second in _DECLARED.findall(built.listing)}
+    return [symbol for symbol in built.object_file.undefined if symbol not in declared]
+
+
+def _added_by_code_generation(undeclared: Iterable[str], contracts: ContractTable) -> list[Witness]:
     """Classify the calls that machine code has and the IR has not.
 
     Code generation turns some instructions into calls (``frem`` into ``fmod``). Each undefined
     symbol of the object that the IR does not even declare needs a contract as well.
     """
-    declared = {first or second for first, second in _DECLARED.findall(built.listing)}
     found = []
-    for symbol in built.object_file.undefined:
-        if symbol in declared:
-            continue
+    for symbol in undeclared:
         contract = contracts.lookup(symbol)
         if contract is None:
             found.append(_added(symbol, Effect.UNKNOWN, Occasion.EVERY_CALL, _UNKNOWN, "", ""))

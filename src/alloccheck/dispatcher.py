@@ -334,7 +334,7 @@ def _nothing() -> None:
     """Do nothing."""
 
 
-_MACHINERY = tuple(str(Path(one.__file__).parent) + os.sep for one in (numba, alloccheck))
+_MACHINERY = tuple(str(Path(str(one.__file__)).parent) + os.sep for one in (numba, alloccheck))
 
 
 def _level_of_the_caller() -> int:

@@ -11,17 +11,19 @@ import ctypes
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import llvmlite.binding as ll
 
 from alloccheck.compile import canonical
 from alloccheck.compile.contexts import UNRESOLVED, WorldLibrary, parse_like
-from alloccheck.compile.entry import add_c_entry, has_c_signature
+from alloccheck.compile.entry import CEntries, add_c_entries, has_c_signature
+from alloccheck.compile.image import Image, Slot, locate
 from alloccheck.compile.job import CompileJob, Configuration
 from alloccheck.compile.objectfile import ObjectFile, read_object
-from alloccheck.compile.recursion import compile_to_fixpoint
+from alloccheck.compile.provenance import Capture, FunctionSource, captures, compiled_functions
+from alloccheck.compile.recursion import RoundRecursion, compile_to_fixpoint
 from alloccheck.compile.world import FunctionVariants, World
 from alloccheck.errors import Refused
 
@@ -154,6 +156,17 @@ class Artifact:
     """The object, compressed by zlib."""
     keepalive: tuple[Any, ...] = field(repr=False, default=())
     generator: GeneratorCode | None = None
+    c_entries: CEntries | None = None
+    """Symbols of all entries from C, None where types have no C form."""
+    status_address: int | None = None
+    """Address of the entry ``int32 f(ret*, args...)``."""
+    last_status_address: int | None = None
+    """Address of ``int32 f(void)``, which tells how the calling thread's last call ended."""
+    image: Image = field(repr=False, default_factory=lambda: Image({}, {}))
+    sources: tuple[FunctionSource, ...] = field(repr=False, default=())
+    """The user's functions that are compiled into it, the root first."""
+    captures: tuple[Capture, ...] = field(repr=False, default=())
+    """The values that these functions took from around them."""
 
     @property
     def signature(self) -> Any:
@@ -211,7 +224,7 @@ def build(job: CompileJob) -> Built:
         with world.active():
             result = world.compile(job)
             compiled = time.perf_counter()
-            closed = _close(world, result)
+            closed = _close(world, result, job.value_on_raise)
             return _load(job, world, result, closed, start, compiled)
 
     with global_compiler_lock:
@@ -252,8 +265,6 @@ def _unify(first: Any, second: Any) -> Any:
 
 
 def _with_rounds(built: Built, rounds: int) -> Built:
-    from dataclasses import replace
-
     return replace(built, artifact=replace(built.artifact, rounds=rounds))
 
 
@@ -264,12 +275,12 @@ class _Closed:
     listing: str
     object_file: ObjectFile
     entries: tuple[str, ...]
-    c_symbol: str | None
+    c_entries: CEntries | None
     environment: Any
     generator: Any
 
 
-def _close(world: World, result: Any) -> _Closed:
+def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
     """Turn the root's open library into one closed object."""
     descriptor = result.fndesc
     pending = result.entry_point
@@ -287,7 +298,7 @@ def _close(world: World, result: Any) -> _Closed:
         wrapped.append(generator)
         bodies.append(generator.mangled_name)
         entries.append(generator.mangled_name)
-    c_symbol = None
+    c_entries = None
     with context.push_code_library(library):
         for one in wrapped:
             context.create_cpython_wrapper(
@@ -298,8 +309,8 @@ def _close(world: World, result: Any) -> _Closed:
                 release_gil=bool(world.root.targetoptions.get("nogil", False)),
             )
         if has_c_signature(descriptor):
-            c_symbol = add_c_entry(context, library, descriptor)
-            entries.append(c_symbol)
+            c_entries = add_c_entries(context, library, descriptor, value_on_raise)
+            entries += c_entries.symbols
     codegen = world.target_context.codegen()
 
     def prepare(one: WorldLibrary) -> None:
@@ -328,7 +339,7 @@ def _close(world: World, result: Any) -> _Closed:
         str(module),
         object_file,
         tuple(entries),
-        c_symbol,
+        c_entries,
         pending.environment,
         generator,
     )
@@ -410,6 +421,37 @@ def _resolve_externals(object_file: ObjectFile) -> dict[str, int]:
     return found
 
 
+def _linked(world: World, result: Any) -> list[Any]:
+    """Return the Python functions whose libraries were linked into the root's."""
+    owners = {
+        id(compiled.library): one.py_func
+        for one in world.dispatchers
+        for compiled in one.overloads.values()
+    }
+    reached = {id(result.library): result.library}
+    waiting = [result.library]
+    for library in waiting:
+        for linked in library._linking_libraries:
+            if id(linked) not in reached and isinstance(linked, WorldLibrary):
+                reached[id(linked)] = linked
+                waiting.append(linked)
+    functions = [owners[one] for one in reached if one in owners]
+    return sorted(functions, key=lambda one: (one.__module__, one.__qualname__))
+
+
+def _image(closed: _Closed, engine: _Engine, slots: list[Slot]) -> Image:
+    """Find where the loader put the object."""
+    exported = set(closed.entries)
+
+    def address_of(symbol: str) -> int:
+        if symbol in exported:
+            return engine.address(symbol)
+        return engine.data_address(symbol) if symbol in commons else 0
+
+    commons = {one.name for one in closed.object_file.symbols if one.section == "common"}
+    return replace(locate(closed.object_file, address_of), slots=tuple(slots))
+
+
 def _load(
     job: CompileJob,
     world: World,
@@ -423,6 +465,7 @@ def _load(
     module = closed.library._final_module
     engine = _Engine(closed.object_code)
     environments = [closed.environment]
+    slots = []
     defined = {one.name for one in closed.object_file.symbols}
     for variable in module.global_variables:
         name = variable.name
@@ -430,8 +473,9 @@ def _load(
             environment = lookup_environment(name)
             if environment is None:
                 raise Refused(f"the environment {name!r} of a callee is gone")
-            slot = ctypes.c_void_p.from_address(engine.data_address(name))
-            slot.value = id(environment)
+            address = engine.data_address(name)
+            ctypes.c_void_p.from_address(address).value = id(environment)
+            slots.append(Slot(name, address, id(environment)))
             environments.append(environment)
     descriptor = result.fndesc
     keepalive = (engine, tuple(environments), tuple(world.pinned.values()))
@@ -446,6 +490,8 @@ def _load(
         closed.environment,
         keepalive,
     )
+    c_entries = closed.c_entries
+    sources = compiled_functions(job.function, _linked(world, result), job.argument_types)
     library = ClosedLibrary(closed.library.name, closed.listing, engine, frozenset(closed.entries))
     signature = typing.signature(result.signature.return_type, *result.signature.args)
     artifact = Artifact(
@@ -460,15 +506,21 @@ def _load(
             call_helper=None,
         ),
         symbol=descriptor.mangled_name,
-        c_symbol=closed.c_symbol,
+        c_symbol=None if c_entries is None else c_entries.value,
         address=engine.address(descriptor.mangled_name),
-        c_address=None if closed.c_symbol is None else engine.address(closed.c_symbol),
+        c_address=None if c_entries is None else engine.address(c_entries.value),
         digest=closed.object_file.digest,
         externals=externals,
         rounds=1,
         object_code=zlib.compress(closed.object_code, 1),
         keepalive=keepalive,
         generator=_generator_code(closed.generator, engine),
+        c_entries=c_entries,
+        status_address=None if c_entries is None else engine.address(c_entries.status),
+        last_status_address=None if c_entries is None else engine.address(c_entries.last_status),
+        image=_image(closed, engine, slots),
+        sources=sources,
+        captures=captures(sources),
     )
     loaded = time.perf_counter()
     return Built(

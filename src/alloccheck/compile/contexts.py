@@ -92,7 +92,7 @@ class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
         An artifact is closed from such a copy, so that its code is the same whether or not this
         library served as a callee before.
         """
-        copy = self._codegen.create_library(self.name)
+        copy: WorldLibrary = self._codegen.create_library(self.name)
         copy.enable_object_caching()
         copy._final_module = (
             self._final_module if self._pristine is None else self._pristine
