@@ -97,7 +97,7 @@ def modules():
 
 
 def imports_of(name, text):
-    """Every import of a module, of ours without the leading ``alloccheck.``; not those for types."""
+    """Every import of a module but those for types, ours without the leading ``alloccheck.``."""
     found = []
 
     def visit(node, lazy):
@@ -135,7 +135,7 @@ def floor_of(name):
     return None
 
 
-ALL = {name: path for name, path in modules()}
+ALL = dict(modules())
 IMPORTS = [one for name, path in ALL.items() for one in imports_of(name, path.read_text())]
 OURS = {name.split(".")[0] for name in ALL}
 

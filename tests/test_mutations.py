@@ -238,8 +238,9 @@ def division_may_raise() -> bool:
 
 
 def recursive_value() -> float:
-    """A function with an int at its base and a float above, compiled and called."""
-    return hermetic(load_case(CASES / "self_recursion_that_widens.py").entry)(4)
+    """Two functions that call each other, one with an int at its base, one with a float."""
+    case = load_case(CASES / "mutual_recursion_int_float.py")
+    return hermetic(case.entry)(3)
 
 
 def object_mode() -> str:
@@ -420,7 +421,7 @@ RULES = (
         "recursion is accepted only when every assumed type was inferred",
         accept_the_first_round,
         recursive_value,
-        2.375,  # the base is 1, and f(n) = f(n - 1) / 2 + f(n - 2)
+        2.5,
     ),
     Rule(
         "object mode is refused by name",
