@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from alloccheck.compile import numba_internals
 
 # isort: split
-from numba.core import cpu, lowering, registry, targetconfig, types
+from numba.core import cpu, errors, lowering, registry, targetconfig, types
 from numba.core import target_extension as te
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.descriptors import TargetDescriptor
@@ -259,6 +259,21 @@ def _cheap_first_line(function: Any) -> int:
 
 
 @contextlib.contextmanager
+def own_location() -> Iterator[None]:
+    """Compile something of its own: afterwards Numba's "current" source location is as before.
+
+    Numba keeps one for the process and writes it into some messages that become code, so that a
+    callee that is compiled just now, or was before, would show in its caller.
+    """
+    saved = dict(errors.loc_info)
+    try:
+        yield
+    finally:
+        errors.loc_info.clear()
+        errors.loc_info.update(saved)
+
+
+@contextlib.contextmanager
 def isolated(world: World) -> Iterator[None]:
     """Compile in `world`: with its contexts, and without any memory of earlier compiles.
 
@@ -283,7 +298,8 @@ def isolated(world: World) -> Iterator[None]:
         lowering.get_func_body_first_lineno = _cheap_first_line
         _thread.world = world
         try:
-            with te.target_override(TARGET):
+            with te.target_override(TARGET), own_location():
+                errors.loc_info.clear()
                 yield
         finally:
             _thread.world = outer
