@@ -43,20 +43,22 @@ class FunctionVariants:
     """Distinct Python functions for the variants of one dispatcher, stable over all rounds.
 
     Numba's call stack knows functions by identity, so two variants of one function that differ in
-    inherited flags must be two functions.
+    inherited flags, or two dispatchers of it, must be two functions.
     """
 
     def __init__(self) -> None:
         self._functions: dict[tuple[int, Flags], Any] = {}
-        self._owners: dict[int, Any] = {}
+        self._taken: set[int] = set()
+        self._owners: list[Any] = []
 
     def of(self, original: Any, flags: Flags) -> Any:
         """Return the function that stands for `original` under `flags`."""
         key = (id(original), flags)
         if key not in self._functions:
-            first = id(original) not in self._owners
-            self._owners[id(original)] = original
             function = original.py_func
+            first = id(function) not in self._taken
+            self._taken.add(id(function))
+            self._owners.append(original)
             self._functions[key] = function if first else _copy_function(function)
         return self._functions[key]
 
