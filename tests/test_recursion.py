@@ -259,6 +259,22 @@ def not_unifiable():
     return number
 
 
+def returns_not_unifiable():
+    @njit
+    def number(n):
+        if n <= 0:
+            return 1.0
+        return text(n - 1)
+
+    @njit
+    def text(n):
+        if n <= 0:
+            return (1, 2)
+        return number(n - 1)
+
+    return number
+
+
 def growing():
     @njit
     def nest(n, x):
@@ -281,7 +297,8 @@ def self_endless():
         (endless, "(int64,)", ["without a base case", "first(int64)", "second(int64)"]),
         (self_endless, "(int64,)", ["without a base case", "again(int64)"]),
         (growing, "(int64, int64)", ["growing types", "nest(int64", "UniTuple"]),
-        (not_unifiable, "(int64,)", ["cannot be unified", "float64", "unicode_type", "number(int64) -> "]),
+        (returns_not_unifiable, "(int64,)", ["cannot be unified", "float64", "return type", "Cycle"]),
+        (not_unifiable, "(int64,)", ["cannot be unified", "float64", "text", "number(int64) -> "]),
     ],
 )
 def test_recursion_without_an_answer_is_explained(make, signature, words):

@@ -57,7 +57,7 @@ class Outcome:
     edges : tuple of (Key, Key)
         Calls that make up the cycles met, caller and callee.
     conflicts : mapping
-        Numba's complaint about functions whose return types it could not unify.
+        Numba's complaint about functions whose types it could not unify.
     """
 
     used: dict[Key, frozenset[Any]]
@@ -136,7 +136,7 @@ class RoundRecursion:
         self._draw_cycle(key)
 
     def conflict(self, key: Key, complaint: str) -> None:
-        """Record that the return types of `key` could not be unified."""
+        """Record that types in `key` could not be unified."""
         self._conflicts[key] = complaint
 
     def _draw_cycle(self, key: Key) -> None:
@@ -203,17 +203,19 @@ class WorldCallStack(CallStack):  # type: ignore[misc]
             unify = typeinfer.unify
 
             def recording_unify(raise_errors: bool = True) -> Any:
-                try:
-                    result = unify(raise_errors=raise_errors)
-                except TypingError as error:
-                    self._recursion.conflict(frame.key, _first_line(error))
-                    raise
+                result = unify(raise_errors=raise_errors)
                 if raise_errors and result[1] is not None:
                     self._recursion.inferred(frame.key, result[1])
                 return result
 
             typeinfer.unify = recording_unify
-            yield
+            try:
+                yield
+            except TypingError as error:
+                complaint = _first_line(error)
+                if "unify" in complaint:
+                    self._recursion.conflict(frame.key, complaint)
+                raise
 
 
 def _first_line(error: Exception) -> str:
@@ -346,8 +348,8 @@ def _explain(outcome: Outcome, assumed: dict[Key, Any], fault: Exception | None)
     for key, complaint in outcome.conflicts.items():
         if key in in_cycle:
             return RecursionFault(
-                f"the return types of the recursive function {name_of(key)} cannot be unified: "
-                f"{complaint}. Cycle: {cycle}. Return one type on every path."
+                f"types of the recursive function {name_of(key)} cannot be unified: {complaint}. "
+                f"Cycle: {cycle}. Return one type on every path."
             )
     if fault is not None:
         return fault
