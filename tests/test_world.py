@@ -144,7 +144,9 @@ def picture():
     for reference in list(_typecache):
         interned = reference()
         if isinstance(interned, types.BoundFunction):
-            assert not isinstance(interned.template.context, WorldTypingContext)
+            context = getattr(interned.template, "context", None)
+            assert not isinstance(context, WorldTypingContext)
+            seen["bound", id(interned)] = interned
         elif isinstance(interned, types.BaseFunction):
             seen["keys", interned] = dict(interned._impl_keys)
     for name, one in MINE.items():
@@ -292,7 +294,8 @@ def test_the_users_functions_still_work_after_all_of_that():
 
 def living(*classes):
     gc.collect()
-    return sum(isinstance(one, classes) for one in gc.get_objects())
+    # By type: asking a weak proxy for its class fails when its object is gone.
+    return sum(issubclass(type(one), classes) for one in gc.get_objects())
 
 
 def test_worlds_contexts_and_libraries_are_dropped():
@@ -338,24 +341,21 @@ def test_memory_grows_little_over_many_compiles():
 
 
 HISTORIES = {
-    "cold": "",
-    "njit first": "njit(target)(x, 3); njit(target)(x.astype('f4'), 3)",
-    "another fast-math caller first": (
-        "njit(fastmath=True)(lambda x: helper(x))(x); njit(error_model='numpy')(target)(x, 3)"
+    "njit and other flags first": (
+        "njit(fastmath=True)(lambda x: helper(x))(x)\n"
+        "njit(error_model='numpy')(target)(x, 3); njit(target)(x, 3)"
     ),
-    "failed caller first": """
+    "a failed caller and eager signatures first": """
 try:
     njit(fastmath=True)(lambda x: helper(x).nothing)(x)
 except Exception:
     pass
+helper.compile('float64(float64[:])')
 """,
-    "hermetic compiles first": "hermetic(fastmath=True)(target)(x, 3); analyze(helper, '(float32[::1],)')",
-    "vectorize first": "vectorize(['float64(float64)'])(lambda v: v / 3.0)(x)",
-    "eager first": "helper.compile('float64(float64[::1])'); helper.compile('float64(float64[:])')",
-    "many names first": """
-for i in range(20):
-    njit(lambda x: x + 1)(i)
-""",
+    "hermetic compiles and ufuncs first": (
+        "hermetic(fastmath=True)(target)(x, 3); analyze(helper, '(float32[::1],)')\n"
+        "vectorize(['float64(float64)'])(lambda v: v / 3.0)(x)"
+    ),
     "from a thread": None,
 }
 
@@ -375,8 +375,8 @@ def helper(x):
     return s
 
 def target(x, n):
-    y = np.sort(x)[::-1] / n
-    return helper(y) + helper(x) + len(str(n))
+    y = x[::-1] / n
+    return helper(y) + helper(x) + (n if n > 3 else 0.5)
 """
 
 ANSWER = """
@@ -417,7 +417,7 @@ def cold_answer():
     return ask("", 0)
 
 
-@pytest.mark.parametrize("history", [one for one in HISTORIES if one != "cold"])
+@pytest.mark.parametrize("history", HISTORIES)
 def test_the_answer_is_that_of_a_cold_process(history, cold_answer):
     found = ask(HISTORIES[history], 1 + list(HISTORIES).index(history))
     assert found == cold_answer

@@ -26,7 +26,7 @@ from alloccheck.errors import Refused
 
 # isort: split
 from numba import _dynfunc
-from numba.core import types, typing
+from numba.core import config, types, typing
 from numba.core.codegen import _CFG
 from numba.core.environment import lookup_environment
 
@@ -37,10 +37,19 @@ _immortal: list[Any] = []
 
 
 class _Engine:
-    """Owns the machine code of one artifact."""
+    """Owns the machine code of one artifact.
 
-    def __init__(self, execution_engine: Any, object_code: bytes) -> None:
-        self._engine = execution_engine
+    It only loads: an engine that has also compiled keeps what code generation knows of the CPU,
+    which is larger than most functions.
+    """
+
+    def __init__(self, triple: str, data_layout: str, object_code: bytes) -> None:
+        module = ll.parse_assembly("")
+        module.triple, module.data_layout = triple, data_layout
+        machine = ll.Target.from_triple(triple).create_target_machine(jit=True)
+        self._engine = ll.create_mcjit_compiler(
+            module, machine, use_lmm=config.USE_LLVMLITE_MEMORY_MANAGER
+        )
         self._engine.add_object_file(ll.ObjectFileRef.from_data(object_code))
         self._engine.finalize_object()
 
@@ -421,8 +430,7 @@ def _load(
     """Bind the object's externals, load it, and make the Python entry point."""
     externals = _resolve_externals(closed.object_file)
     module = closed.library._final_module
-    codegen = world.target_context.codegen()
-    engine = _Engine(codegen._engine._ee, closed.object_code)
+    engine = _Engine(module.triple, module.data_layout, closed.object_code)
     environments = [closed.environment]
     defined = {one.name for one in closed.object_file.symbols}
     for variable in module.global_variables:

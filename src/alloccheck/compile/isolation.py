@@ -190,8 +190,8 @@ class _SharedMemory:
         self._class_dicts: list[tuple[type, str, dict[Any, Any]]] = []
         self._impl_keys: list[tuple[Any, dict[Any, Any]]] = []
         self._bound: list[tuple[Any, Any, Any]] = []
-        self._known_functions: set[int] = set()
-        for cls in _template_classes():
+        self._known_classes = set(_template_classes())
+        for cls in self._known_classes:
             own = vars(cls)
             for name in numba_internals.TEMPLATE_CACHES:
                 if name in own:
@@ -214,6 +214,12 @@ class _SharedMemory:
     def restore(self) -> None:
         for cls, name, mine in self._class_dicts:
             setattr(cls, name, mine)
+        # Implementations of overloads define intrinsics when they are typed. Their classes stay in
+        # Numba's registries; what they remember of this world must not.
+        for cls in set(_template_classes()) - self._known_classes:
+            for name in (*numba_internals.TEMPLATE_CACHES, *numba_internals.TEMPLATE_VARIANT_CACHES):
+                if name in vars(cls):
+                    setattr(cls, name, {})
         for interned, keys in self._impl_keys:
             interned._impl_keys = keys
         kept = {id(interned) for interned, _ in self._impl_keys}
