@@ -13,7 +13,7 @@ from alloccheck.compile import canonical
 from alloccheck.compile.artifact import build
 from alloccheck.compile.target import make_job
 
-F, I = types.float64, types.int64
+F, I = types.float64, types.int64  # noqa: E741
 V, M = F[::1], F[:, ::1]
 SIZE = 3
 TABLE = np.arange(4.0)

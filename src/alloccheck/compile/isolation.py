@@ -201,7 +201,8 @@ class _Exchange:
         self._class_dicts: list[tuple[type, str, dict[Any, Any]]] = []
         self._impl_keys: list[tuple[Any, dict[Any, Any]]] = []
         self._bound: list[tuple[Any, Any, Any]] = []
-        for cls in _template_classes():
+        self._known_classes = set(_template_classes())
+        for cls in self._known_classes:
             own = vars(cls)
             for name in numba_internals.TEMPLATE_CACHES:
                 if name in own:
@@ -233,6 +234,16 @@ class _Exchange:
             if mine:
                 memory.class_dicts[(cls, name)] = mine
             setattr(cls, name, users)
+        # Implementations of overloads define intrinsics when they are typed. Their classes stay in
+        # Numba's registries; what they remember of this world must not.
+        for cls in set(_template_classes()) - self._known_classes:
+            for name in (
+                *numba_internals.TEMPLATE_CACHES,
+                *numba_internals.TEMPLATE_VARIANT_CACHES,
+            ):
+                if vars(cls).get(name):
+                    memory.class_dicts[(cls, name)] = vars(cls)[name]
+                    setattr(cls, name, {})
         memory.impl_keys = {}
         kept = set()
         for interned, keys in self._impl_keys:
