@@ -276,7 +276,8 @@ def _solve(program: Program, contracts: ContractTable, built: Built) -> Solution
         # The one returns the body's status; the other turns raising into returning a value: what
         # it does then is on the raise path.
         convention = StatusConvention(
-            functions=frozenset({entries.status}), wrappers=frozenset({entries.value})
+            functions=frozenset({entries.status}),
+            wrappers=frozenset({entries.value, entries.last_status}),
         )
     return solve(
         program,
@@ -299,7 +300,8 @@ def _report(
 ) -> Report:
     artifact = built.artifact
     undeclared = _undeclared(built)
-    witnesses = [w for one in solutions for w in one.witnesses]
+    ways_in = frozenset(artifact.c_entries.symbols) if artifact.c_entries else frozenset()
+    witnesses = _distinct((w for one in solutions for w in one.witnesses), ways_in)
     witnesses += _added_by_code_generation(undeclared, contracts)
     lazy = {one.symbol for one in witnesses if one.occasion is Occasion.FIRST_CALL}
     prepared = prepare(lazy) if policy.first_call == "prepare" else frozenset()
@@ -366,6 +368,17 @@ def _report(
     )
 
 
+def _distinct(witnesses: Iterable[Witness], ways_in: frozenset[str]) -> list[Witness]:
+    """Keep one of the witnesses that differ in the way in alone: all lead to the same body."""
+    kept: dict[object, Witness] = {}
+    for one in witnesses:
+        inner = tuple(frame for frame in one.backtrace if frame.function not in ways_in)
+        symbol = None if one.symbol in ways_in else one.symbol
+        when = (one.effect, one.path, one.occasion, one.condition)
+        kept.setdefault((when, symbol, one.source, one.size, inner), one)
+    return list(kept.values())
+
+
 def _assumption(mark: AssumptionMark, used: bool) -> Assumption:
     return Assumption(mark.function, tuple(sorted(mark.effects)), mark.reason, used)
 
@@ -399,9 +412,7 @@ def _undeclared(built: Built) -> list[str]:
     return [symbol for symbol in built.object_file.undefined if symbol not in declared]
 
 
-def _added_by_code_generation(
-    undeclared: Iterable[str], contracts: ContractTable
-) -> list[Witness]:
+def _added_by_code_generation(undeclared: Iterable[str], contracts: ContractTable) -> list[Witness]:
     """Classify the calls that machine code has and the IR has not.
 
     Code generation turns some instructions into calls (``frem`` into ``fmod``). Each undefined

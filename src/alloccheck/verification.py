@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from alloccheck.compile.artifact import Artifact
-from alloccheck.compile.provenance import changes
 from alloccheck.compile.image import differences
 from alloccheck.compile.job import Configuration
 from alloccheck.compile.objectfile import ObjectFile
+from alloccheck.compile.provenance import changes
 
 # isort: split
 import llvmlite.binding as ll
@@ -131,9 +131,7 @@ def _faults(artifact: Artifact, object_file: ObjectFile) -> Iterator[Fault]:
         )
     for name in _unlocated(artifact, object_file):
         yield Fault("code", name, f"it is not known where section {name} was loaded")
-    for found in differences(
-        object_file, artifact.image, artifact.externals, ll.address_of_symbol
-    ):
+    for found in differences(object_file, artifact.image, artifact.externals, ll.address_of_symbol):
         yield Fault(found.kind, found.subject, found.message)
     for change in changes(artifact.sources, artifact.captures):
         yield Fault("captured", change.subject, change.message)

@@ -17,11 +17,11 @@ from typing import Any
 import llvmlite.binding as ll
 
 from alloccheck.compile.contexts import UNRESOLVED, WorldLibrary, parse_like
-from alloccheck.compile.provenance import Capture, FunctionSource, captures, compiled_functions
 from alloccheck.compile.entry import CEntries, add_c_entries, has_c_signature
 from alloccheck.compile.image import Image, Slot, locate
 from alloccheck.compile.job import CompileJob, Configuration
 from alloccheck.compile.objectfile import ObjectFile, read_object
+from alloccheck.compile.provenance import Capture, FunctionSource, captures, compiled_functions
 from alloccheck.compile.recursion import RoundRecursion, compile_to_fixpoint
 from alloccheck.compile.world import FunctionVariants, World
 from alloccheck.errors import Refused

@@ -127,9 +127,7 @@ def _add_value_entry(
     builder.ret_void() if returns_nothing else builder.ret(value)
 
 
-def _add_status_entry(
-    context: Any, module: Any, descriptor: Any, callee: Any, symbol: str
-) -> None:
+def _add_status_entry(context: Any, module: Any, descriptor: Any, callee: Any, symbol: str) -> None:
     arguments = [context.get_value_type(one) for one in descriptor.argtypes]
     returns_nothing = descriptor.restype in (types.void, types.none)
     stored = ir.IntType(8) if returns_nothing else context.get_data_type(descriptor.restype)

@@ -201,7 +201,7 @@ def _digest_into(state: Any, value: Any) -> bool:
         return True
     if isinstance(value, tuple):
         state.update(f"{kind} {len(value)}:".encode())
-        return all([_digest_into(state, one) for one in value])
+        return all(_digest_into(state, one) for one in value)
     return False
 
 
@@ -254,15 +254,17 @@ def compiled_functions(
     inlines early leave no trace of their own. Numba's own functions are left out: they are
     named by Numba's version.
     """
-    found: dict[python_types.CodeType, FunctionSource] = {}
+    found: dict[tuple[Any, ...], FunctionSource] = {}
     waiting: list[Any] = [root]
     waiting += (one for argument in arguments for one in _functions_of_type(argument))
     waiting += linked
     for function in waiting:
         code = function.__code__
-        if code in found or code.co_filename.startswith(_NUMBA):
+        # Of one code there may be several functions, each with variables of its own.
+        key = (code, *map(id, function.__closure__ or ()))
+        if key in found or code.co_filename.startswith(_NUMBA):
             continue
-        found[code] = function_source(function)
+        found[key] = function_source(function)
         for _, value in sorted(_named_values(function).items(), key=lambda one: one[0]):
             waiting += _functions_in(value)
     return tuple(found.values())
@@ -315,9 +317,7 @@ def captures(sources: Iterable[FunctionSource]) -> tuple[Capture, ...]:
         for name, value in sorted(_named_values(source.function).items()):
             if value is not _ABSENT:
                 found.append(
-                    Capture(
-                        source.name, name, value_digest(value), describe(value), value, source
-                    )
+                    Capture(source.name, name, value_digest(value), describe(value), value, source)
                 )
     return tuple(found)
 
@@ -367,9 +367,7 @@ class Change:
     message: str
 
 
-def changes(
-    sources: Iterable[FunctionSource], captured: Iterable[Capture]
-) -> Iterator[Change]:
+def changes(sources: Iterable[FunctionSource], captured: Iterable[Capture]) -> Iterator[Change]:
     """Say what changed since functions were compiled.
 
     Parameters
