@@ -200,7 +200,7 @@ def analyze(
     that can be run afterwards, see :func:`alloccheck.check_allocs`.
     """
     policy = Policy.of(guarantee, ignore_throw, first_call, entry, contracts)
-    return _explained(make_job(target, signature, jit_options), policy)
+    return explained(make_job(target, signature, jit_options), policy).report
 
 
 def check_call(
@@ -233,13 +233,24 @@ def check_call(
     """
     policy = getattr(target, "policy", None) or Policy()
     signature = types_of_call(python_function(target), args, kwargs)
-    return _explained(make_job(target, signature), policy)
+    return explained(make_job(target, signature), policy).report
 
 
-def _explained(job: CompileJob, policy: Policy) -> Report:
-    """Prove, and turn Numba's errors into ours, with the question in front."""
+def explained(job: CompileJob, policy: Policy) -> Verdict:
+    """Prove, and turn Numba's errors into ours, with the question in front.
+
+    Parameters
+    ----------
+    job, policy
+        As `prove` takes them.
+
+    Raises
+    ------
+    CompileError
+        When the function does not compile.
+    """
     try:
-        return prove(job, policy).report
+        return prove(job, policy)
     except AllocCheckException:
         raise
     except (NumbaError, ForceLiteralArg, NotImplementedError) as error:
