@@ -5,6 +5,8 @@ Each step is a call of another floor. Nothing here knows terminals or decorators
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -27,14 +29,17 @@ from alloccheck.effects import Effect, Guarantee, Occasion, Path
 from alloccheck.errors import AllocCheckException, CompileError, UsageError
 from alloccheck.findings import Assumption, FirstCall, Report, TypeHint, findings_from
 from alloccheck.program.llvm import read_module
-from alloccheck.program.model import Program
+from alloccheck.program.model import Direct, Indirect, Program
 from alloccheck.source import Frame
 from alloccheck.symbols import well_known_name
 
 # isort: split
-from numba.core.errors import ForceLiteralArg, NumbaError
+from numba.core.errors import ForceLiteralArg, NumbaError, UnsupportedBytecodeError
 
 Entry = Literal["python", "c"]
+
+NUMBA_ERRORS = (NumbaError, UnsupportedBytecodeError, NotImplementedError)
+"""What Numba raises for code that it does not compile."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,7 @@ def prove(job: CompileJob, policy: Policy) -> Verdict:
     """
     built = build(job)
     started = time.perf_counter()
-    entries = _entry_symbols(built, policy)
+    entries = (*_entry_symbols(built, policy), *_later_entries(built.artifact))
     programs = [read_module(built.listing, one) for one in entries]
     read = time.perf_counter()
     contracts = load_contracts(policy.contracts)
@@ -232,7 +237,15 @@ def check_call(
     True
     """
     policy = getattr(target, "policy", None) or Policy()
-    signature = types_of_call(python_function(target), args, kwargs)
+    function = python_function(target)
+    signature = types_of_call(function, args, kwargs)
+    job = make_job(target, signature)
+    try:
+        return prove(job, policy).report
+    except ForceLiteralArg as request:
+        signature = types_of_call(function, args, kwargs, literal=request.requested_args)
+    except NUMBA_ERRORS as error:
+        raise compile_error(job, error) from None
     return explained(make_job(target, signature), policy).report
 
 
@@ -253,12 +266,45 @@ def explained(job: CompileJob, policy: Policy) -> Verdict:
         return prove(job, policy)
     except AllocCheckException:
         raise
-    except (NumbaError, ForceLiteralArg, NotImplementedError) as error:
-        arguments = ", ".join(map(str, job.argument_types))
-        raise CompileError(
-            f"{job.function.__module__}:{job.function.__qualname__} does not compile for "
-            f"({arguments}). Numba says:\n{error}"
-        ) from None
+    except NUMBA_ERRORS as error:
+        raise compile_error(job, error) from None
+
+
+def compile_error(job: CompileJob, error: Exception) -> CompileError:
+    """Return Numba's error as ours, with the question in front.
+
+    Parameters
+    ----------
+    job : CompileJob
+        What was compiled.
+    error : Exception
+        What Numba raised.
+
+    Returns
+    -------
+    CompileError
+        It is also an error of Numba's own class, so that code written for ``njit`` still
+        catches it and jitted callers go on to the next candidate.
+    """
+    name = f"{job.function.__module__}:{job.function.__qualname__}"
+    arguments = ", ".join(map(str, job.argument_types))
+    if isinstance(error, ForceLiteralArg):
+        parameters = list(inspect.signature(job.function).parameters)
+        wanted = ", ".join(parameters[i] for i in sorted(error.requested_args))
+        return CompileError(
+            f"{name} needs the value of {wanted} when it is compiled (numba.literally), and a "
+            f"signature has only types: ({arguments}). Give a tuple of types with "
+            "numba.types.literal(value) in that place, or use check_call"
+        )
+    text = f"{name} does not compile for ({arguments}). Numba says:\n{error}"
+    if isinstance(error, NotImplementedError):
+        return CompileError(text)
+    kind = type(error)
+    both: Any = type(kind.__name__, (CompileError, kind), {"__module__": __name__})
+    ours: Any = both.__new__(both)
+    ours.__dict__.update(error.__dict__)
+    ours.args = (text,)
+    return ours  # type: ignore[no-any-return]
 
 
 # --- the steps ------------------------------------------------------------------------------------
@@ -274,6 +320,15 @@ def _entry_symbols(built: Built, policy: Policy) -> tuple[str, ...]:
         )
     # From the first instruction of each way in from C; the body is reached from there.
     return artifact.c_entries.symbols
+
+
+def _later_entries(artifact: Artifact) -> tuple[str, ...]:
+    """Return what runs after the call: the body of a generator, and its end."""
+    generator = artifact.generator
+    if generator is None:
+        return ()
+    finalizer = generator.finalizer_symbol
+    return (generator.next_symbol,) if finalizer is None else (generator.next_symbol, finalizer)
 
 
 def _solve(program: Program, contracts: ContractTable, built: Built) -> Solution:
@@ -316,10 +371,10 @@ def _report(
     witnesses += _added_by_code_generation(undeclared, contracts)
     lazy = {one.symbol for one in witnesses if one.occasion is Occasion.FIRST_CALL}
     prepared = prepare(lazy) if policy.first_call == "prepare" else frozenset()
-    hints = heap_types_by_line(built.annotations)
+    hints = functools.cache(lambda: heap_types_by_line(built.annotations))
 
     def type_hint(frame: Frame) -> TypeHint | None:
-        found = hints.get((frame.file, frame.line))
+        found = hints().get((frame.file, frame.line))
         return TypeHint(found) if found else None
 
     may_raise = any(one.may_raise for one in solutions)
@@ -406,7 +461,7 @@ def _externals(
     prepared: frozenset[str],
 ) -> tuple[External, ...]:
     found = []
-    symbols = {symbol for one in programs for symbol in one.externals}
+    symbols = {symbol for one in programs for symbol in _reached(one)}
     symbols.update(undeclared)
     for symbol in sorted(symbols):
         contract = contracts.lookup(symbol)
@@ -415,6 +470,27 @@ def _externals(
         evidence = "contract, prepared" if symbol in prepared else "contract"
         found.append(External(symbol, evidence, contract.reason, contract.source))
     return tuple(found)
+
+
+def _reached(program: Program) -> set[str]:
+    """Return the external symbols that are called from the program's entry on."""
+    symbols: set[str] = set()
+    seen = {program.entry}
+    waiting = [program.entry]
+    for name in waiting:
+        for call in program.functions[name].calls:
+            target = call.target
+            if isinstance(target, Direct):
+                called: tuple[str, ...] = (target.symbol,)
+            else:
+                called = (target.candidates or ()) if isinstance(target, Indirect) else ()
+            for symbol in called:
+                if symbol not in program.functions:
+                    symbols.add(symbol)
+                elif symbol not in seen:
+                    seen.add(symbol)
+                    waiting.append(symbol)
+    return symbols
 
 
 def _undeclared(built: Built) -> list[str]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import llvmlite.binding as ll
 
+from alloccheck.compile import canonical
 from alloccheck.compile.contexts import UNRESOLVED, WorldLibrary, parse_like
 from alloccheck.compile.entry import CEntries, add_c_entries, has_c_signature
 from alloccheck.compile.image import Image, Slot, locate
@@ -28,7 +29,9 @@ from alloccheck.errors import Refused
 
 # isort: split
 from numba import _dynfunc
-from numba.core import typing
+from numba.core import config, types, typing
+from numba.core.codegen import _CFG
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment
 
 ENVIRONMENT_PREFIX = "_ZN08NumbaEnv"
@@ -40,8 +43,14 @@ _immortal: list[Any] = []
 class _Engine:
     """Owns the machine code of one artifact."""
 
-    def __init__(self, execution_engine: Any, object_code: bytes) -> None:
-        self._engine = execution_engine
+    def __init__(self, object_code: bytes) -> None:
+        target = ll.Target.from_triple(ll.get_process_triple())
+        # Nothing is compiled here: the engine only links and loads the object.
+        self._engine = ll.create_mcjit_compiler(
+            ll.parse_assembly(""),
+            target.create_target_machine(jit=True),
+            use_lmm=config.USE_LLVMLITE_MEMORY_MANAGER,
+        )
         self._engine.add_object_file(ll.ObjectFileRef.from_data(object_code))
         self._engine.finalize_object()
 
@@ -74,9 +83,37 @@ class ClosedLibrary:
         target = ll.Target.from_triple(module.triple or ll.get_process_triple())
         return str(target.create_target_machine().emit_assembly(module))
 
+    def get_function(self, name: str) -> Any:
+        """Return a function of the optimised IR."""
+        return ll.parse_assembly(self.get_llvm_str()).get_function(name)
+
+    def get_function_cfg(self, name: str, py_func: Any = None, **options: Any) -> Any:
+        """Return a function's control-flow graph, as Numba draws it."""
+        return _CFG(self, name, py_func, **options)
+
     def get_pointer_to_function(self, name: str) -> int:
         """Return a function's address, or 0 when the artifact has no such entry."""
         return self._engine.address(name) if name in self._symbols else 0
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorCode:
+    """The parts of a generator that run after the call that made it.
+
+    Parameters
+    ----------
+    descriptor : FunctionDescriptor
+        Numba's description of the function that runs to the next ``yield``.
+    next_symbol, next_address
+        That function in the artifact.
+    finalizer_symbol : str or None
+        The function that runs when the generator dies.
+    """
+
+    descriptor: Any
+    next_symbol: str
+    next_address: int
+    finalizer_symbol: str | None
 
 
 @dataclass(frozen=True)
@@ -101,6 +138,8 @@ class Artifact:
         Address of each undefined symbol that the code is bound to.
     rounds : int
         Hermetic rounds that recursion took.
+    generator : GeneratorCode or None
+        What runs after the call, where the function is a generator.
     """
 
     job: CompileJob
@@ -116,6 +155,7 @@ class Artifact:
     object_code: bytes = field(repr=False)
     """The object, compressed by zlib."""
     keepalive: tuple[Any, ...] = field(repr=False, default=())
+    generator: GeneratorCode | None = None
     c_entries: CEntries | None = None
     """Symbols of all entries from C, None where types have no C form."""
     status_address: int | None = None
@@ -179,18 +219,43 @@ def build(job: CompileJob) -> Built:
         Numba's own, for code that does not compile.
     """
     start = time.perf_counter()
-    variants = FunctionVariants()
 
-    def one_round(recursion: RoundRecursion) -> Built:
-        world = World(recursion, variants)
+    def in_world(world: World) -> Built:
         with world.active():
             result = world.compile(job)
             compiled = time.perf_counter()
             closed = _close(world, result, job.value_on_raise)
-        return _load(job, world, result, closed, start, compiled)
+            return _load(job, world, result, closed, start, compiled)
 
-    built, rounds = compile_to_fixpoint(one_round, _unify)
+    with global_compiler_lock:
+        kept = canonical.shared.use(job, in_world)
+        if kept is not None:
+            return kept
+        variants = FunctionVariants()
+        built, rounds = compile_to_fixpoint(
+            lambda recursion: in_world(World(recursion, variants)), _unify
+        )
     return built if rounds == 1 else _with_rounds(built, rounds)
+
+
+def annotation_of(job: CompileJob) -> Any:
+    """Return Numba's type annotation of a job's function, by compiling it again.
+
+    Artifacts do not keep annotations: they hold on to the whole of a compile.
+
+    Parameters
+    ----------
+    job : CompileJob
+        The question that an artifact answered.
+    """
+    variants = FunctionVariants()
+
+    def one_round(recursion: RoundRecursion) -> Any:
+        world = World(recursion, variants)
+        with world.active():
+            return world.compile(job).type_annotation
+
+    return compile_to_fixpoint(one_round, _unify)[0]
 
 
 def _unify(first: Any, second: Any) -> Any:
@@ -212,31 +277,37 @@ class _Closed:
     entries: tuple[str, ...]
     c_entries: CEntries | None
     environment: Any
+    generator: Any
 
 
 def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
     """Turn the root's open library into one closed object."""
     descriptor = result.fndesc
     pending = result.entry_point
-    library = result.library
+    library = result.library.opened()
     context = world.target_context.subtarget(
         environment=pending.environment, fndesc=descriptor, enable_nrt=True
     )
-    if library._finalized:
-        # Something linked the root already (an assumption, a reference to itself).
-        root = library
-        library = world.target_context.codegen().create_library(descriptor.llvm_func_name)
-        library.add_linking_library(root)
     entries = [descriptor.mangled_name, descriptor.llvm_cpython_wrapper_name]
+    # Each is one body, reached by all wrappers, not a copy in each of them.
+    bodies = [descriptor.mangled_name]
+    wrapped = [descriptor]
+    generator = None
+    if isinstance(descriptor.restype, types.Generator):
+        generator = context.get_generator_desc(descriptor.restype)
+        wrapped.append(generator)
+        bodies.append(generator.mangled_name)
+        entries.append(generator.mangled_name)
     c_entries = None
     with context.push_code_library(library):
-        context.create_cpython_wrapper(
-            library,
-            descriptor,
-            pending.environment,
-            result.call_helper,
-            release_gil=_releases_gil(world, result),
-        )
+        for one in wrapped:
+            context.create_cpython_wrapper(
+                library,
+                one,
+                pending.environment,
+                result.call_helper,
+                release_gil=bool(world.root.targetoptions.get("nogil", False)),
+            )
         if has_c_signature(descriptor):
             c_entries = add_c_entries(context, library, descriptor, value_on_raise)
             entries += c_entries.symbols
@@ -244,10 +315,10 @@ def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
 
     def prepare(one: WorldLibrary) -> None:
         _resolve_recursion(codegen, one)
-        # The entry must be one body, reached by all wrappers, not a copy in each of them.
-        root = one._final_module.get_function(descriptor.mangled_name)
-        if b"alwaysinline" not in b" ".join(root.attributes):
-            root.add_function_attribute("noinline")
+        for symbol in bodies:
+            body = one._final_module.get_function(symbol)
+            if b"alwaysinline" not in b" ".join(body.attributes):
+                body.add_function_attribute("noinline")
 
     codegen.before_optimization[library] = prepare
     library.finalize()
@@ -270,14 +341,20 @@ def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
         tuple(entries),
         c_entries,
         pending.environment,
+        generator,
     )
 
 
-def _releases_gil(world: World, result: Any) -> bool:
-    for one in world.dispatchers:
-        if result in one.overloads.values():
-            return bool(one.targetoptions.get("nogil", False))
-    return False
+def _generator_code(descriptor: Any, engine: _Engine) -> GeneratorCode | None:
+    if descriptor is None:
+        return None
+    (generator_type,) = descriptor.argtypes
+    return GeneratorCode(
+        descriptor,
+        descriptor.mangled_name,
+        engine.address(descriptor.mangled_name),
+        descriptor.llvm_finalizer_name if generator_type.has_finalizer else None,
+    )
 
 
 def _resolve_recursion(codegen: Any, library: WorldLibrary) -> None:
@@ -386,8 +463,7 @@ def _load(
     """Bind the object's externals, load it, and make the Python entry point."""
     externals = _resolve_externals(closed.object_file)
     module = closed.library._final_module
-    codegen = world.target_context.codegen()
-    engine = _Engine(codegen._engine._ee, closed.object_code)
+    engine = _Engine(closed.object_code)
     environments = [closed.environment]
     slots = []
     defined = {one.name for one in closed.object_file.symbols}
@@ -438,6 +514,7 @@ def _load(
         rounds=1,
         object_code=zlib.compress(closed.object_code, 1),
         keepalive=keepalive,
+        generator=_generator_code(closed.generator, engine),
         c_entries=c_entries,
         status_address=None if c_entries is None else engine.address(c_entries.status),
         last_status_address=None if c_entries is None else engine.address(c_entries.last_status),
@@ -450,7 +527,7 @@ def _load(
         artifact=artifact,
         listing=closed.listing,
         object_file=closed.object_file,
-        assumed_symbols=dict(world.assumed_symbols),
-        annotations=tuple(world.annotations()),
+        assumed_symbols=world.assumed_symbols(result),
+        annotations=world.annotations(result),
         timings={"compile": compiled - start, "close": loaded - compiled},
     )

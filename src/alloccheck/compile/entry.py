@@ -28,7 +28,10 @@ def has_c_signature(descriptor: Any) -> bool:
     """
     unsupported = (types.Omitted, types.Generator, types.StarArgTuple, types.Dispatcher)
     every = (*descriptor.argtypes, descriptor.restype)
-    return not any(isinstance(one, unsupported) for one in every)
+    if any(isinstance(one, unsupported) for one in every):
+        return False
+    # Whether an optional result is there is said by the status, which a C entry does not return.
+    return not isinstance(descriptor.restype, types.Optional)
 
 
 @dataclass(frozen=True, slots=True)

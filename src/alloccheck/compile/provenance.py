@@ -201,7 +201,8 @@ def _digest_into(state: Any, value: Any) -> bool:
         return True
     if isinstance(value, tuple):
         state.update(f"{kind} {len(value)}:".encode())
-        return all(_digest_into(state, one) for one in value)
+        done = [_digest_into(state, one) for one in value]  # all of them, whatever the first says
+        return all(done)
     return False
 
 

@@ -80,6 +80,8 @@ class RoundRecursion:
         self._bottoms: list[Key] = []
         self._edges: list[tuple[Key, Key]] = []
         self._stack: WorldCallStack | None = None
+        self.met = False
+        """Whether a function that is still being inferred was called."""
 
     def call_stack(self) -> WorldCallStack:
         """Return the compile-time call stack that consults this round."""
@@ -98,6 +100,7 @@ class RoundRecursion:
 
     def assumed_signature(self, call: Any, args: Any, kws: Any) -> Any:
         """Return the signature assumed of a recursive call, or None."""
+        self.met = True
         dispatcher = call.dispatcher_type.dispatcher
         pysig, folded = dispatcher.fold_argument_types(args, kws)
         key = (dispatcher.py_func, tuple(folded))
@@ -109,6 +112,7 @@ class RoundRecursion:
 
     def return_type(self, key: Key, partial: Callable[[], Any]) -> Any:
         """Return the type that a recursive call of `key` has in this round, or None."""
+        self.met = True
         found = self._assumed.get(key)
         if found is None:
             found = partial()
@@ -171,6 +175,9 @@ class WorldCallStack(CallStack):  # type: ignore[misc]
                 f"{draw([*reversed(nested[:3])])} -> ... Give the recursive call arguments of the "
                 "types that it was called with."
             )
+        # Numba names a function after its module's name, but a recursive call after the module
+        # found by it, which differs when the module is not in `sys.modules`.
+        func_id.modname = func_id.func.__module__ or func_id.modname
         with super().register(target, typeinfer, func_id, args):
             frame = self._stack[-1]
             frame.key = (func_id.func, tuple(args))
