@@ -1,0 +1,338 @@
+"""Chunks of x86-64 code: descent, value analysis where it is needed, and blocks.
+
+Knows how to read one function; nothing of symbols or of other functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import iced_x86 as iced
+
+from alloccheck.program.machine.chunk import (
+    AccessPath,
+    Chunk,
+    CodeBlock,
+    ConstantGlobal,
+    Ending,
+    Event,
+    EventKind,
+    compact,
+)
+from alloccheck.program.machine.decode import (
+    Flow,
+    Listing,
+    Mnemonic,
+    always_faults,
+    branch_target,
+)
+from alloccheck.program.machine.flow import StepLimit, Trace
+from alloccheck.program.machine.images import Image
+from alloccheck.program.machine.memory import Memory
+from alloccheck.program.machine.tables import ConstantReader
+from alloccheck.program.machine.values import Numbers, Pointers, enumerate_numbers, signed
+
+_BRANCHES = frozenset({Flow.CONDITIONAL_BRANCH, Flow.XBEGIN_XABORT_XEND})
+_LINE = frozenset({Flow.NEXT, Flow.CALL, Flow.INDIRECT_CALL, Flow.INTERRUPT})
+_NEAR_RETURN = frozenset({Mnemonic.RET})
+_XABORT = frozenset({Mnemonic.XABORT, Mnemonic.XEND})
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The code that a chunk is read from; `low` and `high` are relative to `base`.
+
+    Parameters
+    ----------
+    memory : Memory
+    image : Image or None
+        None for jitted code.
+    base : int
+        Load address; 0 for jitted code.
+    code : bytes
+        Bytes of the range.
+    low, high : int
+        The range.
+    framed : bool
+        Whether the range is certain.
+    variables : frozenset of int
+        Relative addresses of variables that may turn out to be constant.
+    globals_ : callable
+        Returns those that are.
+    """
+
+    memory: Memory
+    image: Image | None
+    base: int
+    code: bytes
+    low: int
+    high: int
+    framed: bool
+    variables: frozenset[int]
+    globals_: Callable[[], dict[int, ConstantGlobal]]
+
+
+def read_chunk(source: Source, entry: int, *, trace: bool, keep_addresses: bool = False) -> Chunk:
+    """Read the code that is reached from `entry` without leaving its function.
+
+    Parameters
+    ----------
+    source : Source
+    entry : int
+        Relative address.
+    trace : bool
+        Demand that values are followed; otherwise that is done only where a jump, a system call or
+        a constant variable needs it.
+    keep_addresses : bool, optional
+        Keep the address of every instruction.
+    """
+    listing = Listing(source.code, source.low, source.high)
+    listing.descend((entry,))
+    variables = _mentioned(listing, source.variables)
+    reader = ConstantReader(
+        source.memory, source.image, source.base, source.globals_() if variables else {}
+    )
+    problems: list[str] = []
+    followed: Trace | None = None
+    if trace or variables or any(map(_needs_values, listing.instructions.values())):
+        try:
+            followed = Trace(
+                listing,
+                entry,
+                reader,
+                absolute=source.base == 0,
+                whole=not source.framed or entry == source.low,
+            ).run()
+        except StepLimit:
+            problems.append("too large to follow its values")
+    if listing.exhausted:
+        problems.append("more instructions than are read for one function")
+    blocks = _Builder(listing, followed).build(entry)
+    if problems:
+        blocks[entry] = _with_problems(blocks[entry], entry, problems)
+    reached = frozenset(listing.instructions if followed is None else followed.reached)
+    return Chunk(
+        entry,
+        source.low,
+        source.high,
+        compact(blocks, entry),
+        tuple(reader.used.values()),
+        len(reached),
+        followed is not None,
+        source.framed,
+        reached if keep_addresses else frozenset(),
+    )
+
+
+def _with_problems(block: CodeBlock, site: int, problems: Iterable[str]) -> CodeBlock:
+    events = tuple(Event(EventKind.PROBLEM, site, text=text) for text in problems)
+    return replace(block, events=events + block.events)
+
+
+def _mentioned(listing: Listing, variables: frozenset[int]) -> bool:
+    return bool(variables) and any(
+        instruction.is_ip_rel_memory_operand and instruction.ip_rel_memory_address in variables
+        for instruction in listing.instructions.values()
+    )
+
+
+def _needs_values(instruction: Any) -> bool:
+    flow = instruction.flow_control
+    if flow in (Flow.INDIRECT_CALL, Flow.INDIRECT_BRANCH):
+        return _plain_slot(instruction) is None
+    return bool(flow == Flow.CALL and instruction.mnemonic == Mnemonic.SYSCALL)
+
+
+def _plain_slot(instruction: Any) -> AccessPath | None:
+    """Return the path of ``*slot(%rip)``, or None for any other operand."""
+    if (
+        instruction.op0_kind == iced.OpKind.MEMORY
+        and instruction.is_ip_rel_memory_operand
+        and iced.MemorySizeExt.size(instruction.memory_size) == 8
+        and instruction.segment_prefix == iced.Register.NONE
+    ):
+        return (signed(instruction.ip_rel_memory_address, 64), 0)
+    return None
+
+
+class _Builder:
+    """Turns a listing (and the facts of its trace) into blocks, keyed by address.
+
+    A place outside the range that is jumped to gets a block of its own under a negative key.
+    """
+
+    def __init__(self, listing: Listing, trace: Trace | None) -> None:
+        self.listing = listing
+        self.trace = trace
+        self.blocks: dict[int, CodeBlock] = {}
+
+    def build(self, entry: int) -> dict[int, CodeBlock]:
+        """Return all blocks that are reached from `entry`."""
+        leaders = self._leaders(entry)
+        work = [entry]
+        while work:
+            at = work.pop()
+            if at in self.blocks:
+                continue
+            block = self._block(at, leaders)
+            self.blocks[at] = block
+            work.extend(block.successors)
+        return self.blocks
+
+    def _leaders(self, entry: int) -> set[int]:
+        leaders = {entry}
+        if self.trace is not None:
+            leaders |= self.trace.leaders
+        for instruction in self.listing.instructions.values():
+            if instruction.flow_control not in _LINE:
+                leaders.add(instruction.next_ip)
+                target = branch_target(instruction)
+                if target is not None:
+                    leaders.add(target)
+        return leaders
+
+    def _block(self, at: int, leaders: set[int]) -> CodeBlock:
+        events: list[Event] = []
+        first = at
+        while True:
+            instruction = self.listing.instructions.get(at)
+            if instruction is None:
+                text = "bytes that are not an instruction"
+                if self.listing.exhausted:
+                    text = "code beyond the limit"
+                events.append(Event(EventKind.PROBLEM, at, text=text))
+                return CodeBlock(tuple(events), (), Ending.RETURN)
+            flow = instruction.flow_control
+            if flow not in _LINE or always_faults(instruction):
+                return self._close(at, instruction, events)
+            if flow != Flow.NEXT:
+                events.append(self._call(at, instruction))
+            onward = instruction.next_ip
+            if not self.listing.low <= onward < self.listing.high:
+                return self._overrun(instruction, events)
+            if onward in leaders or onward == first:
+                return CodeBlock(tuple(events), (onward,))
+            at = onward
+
+    def _overrun(self, instruction: Any, events: list[Event]) -> CodeBlock:
+        if instruction.flow_control in (Flow.CALL, Flow.INDIRECT_CALL):
+            return CodeBlock(tuple(events), (), Ending.OVERRUN)
+        onward = instruction.next_ip
+        events.append(Event(EventKind.JUMP, instruction.ip, ((onward,),), text="falls through"))
+        return CodeBlock(tuple(events), (), Ending.LEAVE)
+
+    def _close(self, at: int, instruction: Any, events: list[Event]) -> CodeBlock:
+        flow = instruction.flow_control
+        if always_faults(instruction) or flow == Flow.EXCEPTION:
+            return CodeBlock(tuple(events), (), Ending.DIE)
+        if flow in _BRANCHES:
+            return CodeBlock(tuple(events), self._branch(at, instruction))
+        if flow == Flow.UNCONDITIONAL_BRANCH:
+            target = branch_target(instruction)
+            if target is None:
+                return self._strange(at, instruction, events)
+            return CodeBlock(tuple(events), (self._place(at, target),))
+        if flow == Flow.INDIRECT_BRANCH:
+            return self._indirect(at, instruction, events)
+        if flow == Flow.RETURN and instruction.mnemonic in _NEAR_RETURN:
+            return CodeBlock(tuple(events), (), self._ending(at, Ending.RETURN))
+        return self._strange(at, instruction, events)
+
+    @staticmethod
+    def _strange(at: int, instruction: Any, events: list[Event]) -> CodeBlock:
+        text = f"instruction that is not followed: {instruction}"
+        events.append(Event(EventKind.PROBLEM, at, text=text))
+        return CodeBlock(tuple(events), (), Ending.RETURN)
+
+    def _branch(self, at: int, instruction: Any) -> tuple[int, ...]:
+        onward = {instruction.next_ip}
+        target = branch_target(instruction)
+        if target is not None:
+            onward.add(target)
+        elif instruction.mnemonic not in _XABORT:
+            # A branch without a direct target does not exist; fail closed all the same.
+            onward.add(self.listing.low - 1)
+        if self.trace is not None and at in self.trace.edges:
+            onward &= self.trace.edges[at]
+        return tuple(self._place(at, address) for address in sorted(onward))
+
+    def _place(self, site: int, target: int) -> int:
+        """Return the block key of an address, making a block for one outside the range."""
+        if self.listing.low <= target < self.listing.high:
+            return target
+        key = -1 - len(self.blocks) - (site << 2)
+        while key in self.blocks:
+            key -= 1
+        arguments = self._arguments(site)
+        event = Event(EventKind.JUMP, site, ((target,),), text="jump", arguments=arguments)
+        self.blocks[key] = CodeBlock((event,), (), Ending.LEAVE)
+        return key
+
+    def _ending(self, at: int, ending: Ending) -> Ending:
+        if self.trace is not None and not self.trace.balanced.get(at, True):
+            return Ending.ESCAPE
+        return ending
+
+    def _arguments(self, at: int) -> tuple[tuple[int, int], ...]:
+        if self.trace is None:
+            return ()
+        return tuple(sorted(self.trace.arguments.get(at, {}).items()))
+
+    def _indirect(self, at: int, instruction: Any, events: list[Event]) -> CodeBlock:
+        paths = self._paths(at, instruction)
+        local: set[int] = set()
+        outside: list[AccessPath] = []
+        for path in paths or ():
+            target = self.trace.local_target(path) if self.trace is not None else None
+            if target is None:
+                outside.append(path)
+            else:
+                local.add(target)
+        if local and not outside:
+            return CodeBlock(tuple(events), tuple(sorted(local)))
+        jump = Event(
+            EventKind.JUMP,
+            at,
+            tuple(sorted(outside)) if outside else None,
+            text=str(instruction),
+            arguments=self._arguments(at),
+        )
+        ending = self._ending(at, Ending.LEAVE)
+        if not local:
+            return CodeBlock((*events, jump), (), ending)
+        key = -1 - len(self.blocks) - (at << 2)
+        while key in self.blocks:
+            key -= 1
+        self.blocks[key] = CodeBlock((jump,), (), ending)
+        return CodeBlock(tuple(events), (*sorted(local), key))
+
+    def _paths(self, at: int, instruction: Any) -> tuple[AccessPath, ...] | None:
+        if self.trace is not None:
+            value = self.trace.targets.get(at)
+            return tuple(sorted(value.paths)) if isinstance(value, Pointers) else None
+        plain = _plain_slot(instruction)
+        return (plain,) if plain is not None else None
+
+    def _call(self, at: int, instruction: Any) -> Event:
+        flow = instruction.flow_control
+        if flow == Flow.INTERRUPT:
+            text = f"software interrupt: {instruction}"
+            return Event(EventKind.PROBLEM, at, text=text)
+        if flow == Flow.INDIRECT_CALL:
+            paths = self._paths(at, instruction)
+            arguments = self._arguments(at)
+            return Event(
+                EventKind.CALL, at, paths, text=str(instruction), arguments=arguments
+            )
+        if instruction.mnemonic == Mnemonic.SYSCALL:
+            value = self.trace.targets.get(at) if self.trace is not None else None
+            known = enumerate_numbers(value) if isinstance(value, Numbers) else None
+            numbers = tuple(sorted(known)) if known is not None else None
+            return Event(EventKind.SYSTEM, at, numbers=numbers, text="syscall")
+        target = branch_target(instruction)
+        if target is None:
+            text = f"instruction that is not followed: {instruction}"
+            return Event(EventKind.PROBLEM, at, text=text)
+        return Event(EventKind.CALL, at, ((target,),), arguments=self._arguments(at))
