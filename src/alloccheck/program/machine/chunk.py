@@ -58,6 +58,8 @@ class Event:
         The instruction, or what is wrong.
     arguments : tuple of (int, int)
         Integer arguments with one known value: position (from 0) and value.
+    pointers : tuple of (int, AccessPath)
+        Pointer arguments with one known origin.
     """
 
     kind: EventKind
@@ -66,6 +68,7 @@ class Event:
     numbers: tuple[int, ...] | None = None
     text: str = ""
     arguments: tuple[tuple[int, int], ...] = ()
+    pointers: tuple[tuple[int, AccessPath], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,7 @@ def to_json(chunk: Chunk) -> list[Any]:
                     None if e.numbers is None else list(e.numbers),
                     e.text,
                     [list(pair) for pair in e.arguments],
+                    [[position, list(path)] for position, path in e.pointers],
                 ]
                 for e in block.events
             ],
@@ -182,8 +186,9 @@ def from_json(data: Any) -> Chunk:
                         None if numbers is None else tuple(int(n) for n in numbers),
                         str(text),
                         tuple((int(k), int(v)) for k, v in arguments),
+                        tuple((int(k), _path(path)) for k, path in pointers),
                     )
-                    for kind, site, targets, numbers, text, arguments in events
+                    for kind, site, targets, numbers, text, arguments, pointers in events
                 ),
                 tuple(int(s) for s in successors),
                 _ENDINGS[ending],

@@ -20,7 +20,7 @@ from alloccheck.program.machine import values as v
 from alloccheck.program.machine.chunk import AccessPath
 from alloccheck.program.machine.decode import Flow, Listing, always_faults, branch_target
 from alloccheck.program.machine.tables import ConstantReader
-from alloccheck.program.machine.values import Abstract, Frame, Infeasible, Numbers, Pointers, Range
+from alloccheck.program.machine.values import Abstract, Frame, Infeasible, Known, Numbers, Pointers, Range
 
 M, R, RX = iced.Mnemonic, iced.Register, iced.RegisterExt
 _REGISTER, _MEMORY = iced.OpKind.REGISTER, iced.OpKind.MEMORY
@@ -130,7 +130,7 @@ class Trace:
     targets : dict
         Value of the target of each indirect call and jump, and of the number of each system call.
     arguments : dict
-        For each call or jump, the integer arguments that have one known value.
+        For each call or jump, the arguments that have one known number or pointer.
     balanced : dict
         For each return or jump, whether the stack pointer provably is what it was at entry.
     """
@@ -150,7 +150,7 @@ class Trace:
         self.reached: set[int] = set()
         self.edges: dict[int, set[int]] = {}
         self.targets: dict[int, Abstract] = {}
-        self.arguments: dict[int, dict[int, int]] = {}
+        self.arguments: dict[int, dict[int, Known]] = {}
         self.balanced: dict[int, bool] = {}
         self.leaders: set[int] = {self.entry}
 
@@ -273,11 +273,13 @@ class Trace:
         self._note_arguments(at, state)
 
     def _note_arguments(self, at: int, state: State) -> None:
-        known: dict[int, int] = {}
+        known: dict[int, Known] = {}
         for position, register in enumerate(ARGUMENTS):
             value = state.registers.get(register)
-            if isinstance(value, Numbers) and len(value.values) == 1:
-                known[position] = next(iter(value.values))
+            if (isinstance(value, Numbers) and len(value.values) == 1) or (
+                isinstance(value, Pointers) and len(value.paths) == 1
+            ):
+                known[position] = value
         before = self.arguments.get(at)
         if before is not None:
             known = {k: n for k, n in known.items() if before.get(k) == n}

@@ -265,8 +265,7 @@ class _Builder:
         key = -1 - len(self.blocks) - (site << 2)
         while key in self.blocks:
             key -= 1
-        arguments = self._arguments(site)
-        event = Event(EventKind.JUMP, site, ((target,),), text="jump", arguments=arguments)
+        event = self._event(EventKind.JUMP, site, ((target,),), "jump")
         self.blocks[key] = CodeBlock((event,), (), Ending.LEAVE)
         return key
 
@@ -275,10 +274,21 @@ class _Builder:
             return Ending.ESCAPE
         return ending
 
-    def _arguments(self, at: int) -> tuple[tuple[int, int], ...]:
-        if self.trace is None:
-            return ()
-        return tuple(sorted(self.trace.arguments.get(at, {}).items()))
+    def _event(
+        self, kind: EventKind, at: int, paths: Iterable[AccessPath] | None, text: str = ""
+    ) -> Event:
+        """Return a call or jump with what is known of its arguments."""
+        known = self.trace.arguments.get(at, {}) if self.trace is not None else {}
+        numbers, pointers = [], []
+        for position, value in sorted(known.items()):
+            if isinstance(value, Numbers):
+                numbers.append((position, min(value.values)))
+            elif isinstance(value, Pointers):
+                pointers.append((position, min(value.paths)))
+        targets = None if paths is None else tuple(sorted(paths))
+        return Event(
+            kind, at, targets, text=text, arguments=tuple(numbers), pointers=tuple(pointers)
+        )
 
     def _indirect(self, at: int, instruction: Any, events: list[Event]) -> CodeBlock:
         paths = self._paths(at, instruction)
@@ -292,13 +302,7 @@ class _Builder:
                 local.add(target)
         if local and not outside:
             return CodeBlock(tuple(events), tuple(sorted(local)))
-        jump = Event(
-            EventKind.JUMP,
-            at,
-            tuple(sorted(outside)) if outside else None,
-            text=str(instruction),
-            arguments=self._arguments(at),
-        )
+        jump = self._event(EventKind.JUMP, at, outside or None, str(instruction))
         ending = self._ending(at, Ending.LEAVE)
         if not local:
             return CodeBlock((*events, jump), (), ending)
@@ -321,10 +325,8 @@ class _Builder:
             text = f"software interrupt: {instruction}"
             return Event(EventKind.PROBLEM, at, text=text)
         if flow == Flow.INDIRECT_CALL:
-            paths = self._paths(at, instruction)
-            arguments = self._arguments(at)
-            return Event(
-                EventKind.CALL, at, paths, text=str(instruction), arguments=arguments
+            return self._event(
+                EventKind.CALL, at, self._paths(at, instruction), str(instruction)
             )
         if instruction.mnemonic == Mnemonic.SYSCALL:
             value = self.trace.targets.get(at) if self.trace is not None else None
@@ -335,4 +337,4 @@ class _Builder:
         if target is None:
             text = f"instruction that is not followed: {instruction}"
             return Event(EventKind.PROBLEM, at, text=text)
-        return Event(EventKind.CALL, at, ((target,),), arguments=self._arguments(at))
+        return self._event(EventKind.CALL, at, ((target,),))
