@@ -46,15 +46,18 @@ class Trust(StrEnum):
     """A runtime function with a small constant input does not need the heap."""
     CALLBACK = "callback"
     """A runtime function calls the function that it is given and no other."""
+    SWITCH = "switch"
+    """A jump table whose index the compiler left unchecked stays inside its function."""
     POINTERS = "pointers"
     """Writable pointers keep the function that they hold now. Never assumed by default."""
 
 
-DEFAULT_TRUST = frozenset({Trust.GOT, Trust.CONSTANT, Trust.DEATH, Trust.SMALL, Trust.CALLBACK})
+DEFAULT_TRUST = frozenset(Trust) - {Trust.POINTERS}
 
 _REASONS = {
     Trust.GOT: "nobody hooks the slots of the dynamic linker",
     Trust.CONSTANT: "no code of its library writes it and no relocation gives its address away",
+    Trust.SWITCH: "the compiler left the check of the index out; every entry is in the function",
     Trust.POINTERS: "accepted by the user: the pointer keeps its present value",
 }
 
@@ -651,6 +654,13 @@ class _Walk:
                 reason = f"{constant.name} decides a branch and is not trusted"
                 self._add(Effect.UNKNOWN, visit, constant.name, reason, "")
             self._assume(Trust.CONSTANT, f"{constant.name} = {constant.value}")
+        for unbounded in node.chunk.unbounded:
+            base = node.image.base if node.image is not None else 0
+            site = self._place(node.image, base + unbounded)
+            if Trust.SWITCH not in self.decider.trust:
+                reason = "a jump table whose index has no proven bound"
+                self._add(Effect.DISPATCH, visit, node.label, reason, "", site=site)
+            self._assume(Trust.SWITCH, site)
         doomed: tuple[bool, ...] = ()
         if self.exempt and not visit.dying:
             doomed = self.decider.doomed_blocks(node, node.chunk)

@@ -142,7 +142,7 @@ def read_chunk(code: bytes, low: int, high: int, entry: int, *, framed: bool = T
     reader = _Reader(words, low, entry)
     blocks = reader.read()
     return Chunk(
-        entry, low, high, compact(blocks, entry), (), len(reader.seen), False, framed
+        entry, low, high, compact(blocks, entry), (), (), len(reader.seen), False, framed
     )
 
 

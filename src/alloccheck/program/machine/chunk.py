@@ -57,7 +57,7 @@ class Event:
     text : str
         The instruction, or what is wrong.
     arguments : tuple of (int, int)
-        Integer arguments with one known value: position (from 0) and value.
+        Integer arguments with a known upper bound: position (from 0) and bound (unsigned).
     pointers : tuple of (int, AccessPath)
         Pointer arguments with one known origin.
     """
@@ -102,6 +102,8 @@ class Chunk:
         The first is the entry.
     constants : tuple of ConstantGlobal
         Variables that decided a branch.
+    unbounded : tuple of int
+        Places where a jump table was read whose index has no proven bound.
     instructions : int
         How many instructions were read.
     traced : bool
@@ -117,6 +119,7 @@ class Chunk:
     high: int
     blocks: tuple[CodeBlock, ...]
     constants: tuple[ConstantGlobal, ...] = ()
+    unbounded: tuple[int, ...] = ()
     instructions: int = 0
     traced: bool = False
     framed: bool = True
@@ -157,7 +160,8 @@ def to_json(chunk: Chunk) -> list[Any]:
     ]
     constants = [[c.address, c.size, c.value, c.name] for c in chunk.constants]
     flags = int(chunk.traced) | int(chunk.framed) << 1
-    return [chunk.entry, chunk.low, chunk.high, chunk.instructions, flags, constants, blocks]
+    return [chunk.entry, chunk.low, chunk.high, chunk.instructions, flags, constants, list(chunk.unbounded),
+            blocks]
 
 
 def from_json(data: Any) -> Chunk:
@@ -168,7 +172,7 @@ def from_json(data: Any) -> Chunk:
     ValueError, TypeError, IndexError
         If the data does not have that form.
     """
-    entry, low, high, instructions, flags, constants, blocks = data
+    entry, low, high, instructions, flags, constants, unbounded, blocks = data
     if not blocks:
         raise ValueError("a chunk has at least one block")
     count = len(blocks)
@@ -200,6 +204,7 @@ def from_json(data: Any) -> Chunk:
         int(high),
         tuple(built),
         tuple(ConstantGlobal(int(a), int(s), int(v), str(n)) for a, s, v, n in constants),
+        tuple(int(site) for site in unbounded),
         int(instructions),
         bool(flags & 1),
         bool(flags & 2),

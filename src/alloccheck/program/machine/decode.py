@@ -6,7 +6,7 @@ between functions is never taken for code; whatever cannot be decoded is recorde
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,42 +24,96 @@ Mnemonic = iced.Mnemonic
 INSTRUCTION_LIMIT = 400_000
 """Most instructions that are read for one function: bounds the work on hostile bytes."""
 
+PART_LIMIT = 16
+"""Most ranges that one function may be spread over."""
+
 FALLS_THROUGH = frozenset({Flow.NEXT, Flow.CALL, Flow.INDIRECT_CALL, Flow.INTERRUPT})
 _TRAPS = frozenset({Mnemonic.UD0, Mnemonic.UD1, Mnemonic.UD2, Mnemonic.HLT, Mnemonic.INT3})
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A range of code bytes that belongs to one function."""
+
+    low: int
+    high: int
+    code: bytes
+
+
+Partner = Callable[[int], Part | None]
+"""Given the target of a jump out of the parts, returns the part of the function that it is in."""
+
+
 @dataclass(slots=True)
 class Listing:
-    """The instructions reached so far, by address relative to the image.
+    """The instructions of a function reached so far, by address relative to the image.
 
     Parameters
     ----------
-    code : bytes
-        Bytes of the range.
-    low, high : int
-        The range.
+    part : Part
+        The range of the function.
+    partner : callable
+        Finds further ranges, to which the compiler moved unlikely code.
     """
 
-    code: bytes
-    low: int
-    high: int
+    part: Part
+    partner: Partner = lambda target: None
     instructions: dict[int, Any] = field(default_factory=dict)
     undecodable: set[int] = field(default_factory=set)
     exhausted: bool = False
-    _decoder: Any = None
+    parts: list[Part] = field(default_factory=list)
+    _decoders: dict[int, Any] = field(default_factory=dict)
+    _boundaries: dict[int, frozenset[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._decoder = iced.Decoder(64, self.code, ip=self.low)
+        self.parts.append(self.part)
+
+    def part_of(self, address: int) -> Part | None:
+        """Return the part that holds an address."""
+        for part in self.parts:
+            if part.low <= address < part.high:
+                return part
+        return None
+
+    def holds(self, address: int) -> bool:
+        """Return whether an address is in one of the parts."""
+        return self.part_of(address) is not None
+
+    def join(self, target: int) -> bool:
+        """Return whether a jump target is in this function, taking in a new part if need be."""
+        if self.part_of(target) is not None:
+            return True
+        found = self.partner(target) if len(self.parts) < PART_LIMIT else None
+        if found is None:
+            return False
+        self.parts.append(found)
+        return True
+
+    def is_boundary(self, address: int) -> bool:
+        """Return whether a sweep over its whole part finds an instruction at an address."""
+        part = self.part_of(address)
+        if part is None:
+            return False
+        if part.low not in self._boundaries:
+            sweep = iced.Decoder(64, part.code, ip=part.low)
+            self._boundaries[part.low] = frozenset(i.ip for i in sweep if i)
+        return address in self._boundaries[part.low]
 
     def descend(self, entries: Iterable[int]) -> None:
-        """Read everything that is reached from `entries` by direct flow inside the range."""
-        decoder, instructions = self._decoder, self.instructions
-        low, high = self.low, self.high
-        work = [entry for entry in entries if low <= entry < high]
+        """Read everything that is reached from `entries` by direct flow inside the parts."""
+        instructions = self.instructions
+        work = [entry for entry in entries if self.holds(entry)]
         while work:
             at = work.pop()
             if at in instructions or at in self.undecodable:
                 continue
+            part = self.part_of(at)
+            if part is None:
+                continue
+            low, high = part.low, part.high
+            decoder = self._decoders.get(low)
+            if decoder is None:
+                decoder = self._decoders[low] = iced.Decoder(64, part.code, ip=low)
             decoder.position = at - low
             decoder.ip = at
             while low <= at < high and at not in instructions:
@@ -79,11 +133,11 @@ class Listing:
                     continue
                 if flow in (Flow.CONDITIONAL_BRANCH, Flow.XBEGIN_XABORT_XEND):
                     target = branch_target(instruction)
-                    if target is not None and low <= target < high:
+                    if target is not None and (low <= target < high or self.join(target)):
                         work.append(target)
                 elif flow == Flow.UNCONDITIONAL_BRANCH:
                     target = branch_target(instruction)
-                    if target is not None and low <= target < high:
+                    if target is not None and (low <= target < high or self.join(target)):
                         work.append(target)
                     break
                 elif flow not in FALLS_THROUGH or instruction.mnemonic in _TRAPS:
@@ -107,25 +161,3 @@ def always_faults(instruction: Any) -> bool:
     """Return whether the process dies (or a signal handler runs) at this instruction."""
     return instruction.mnemonic in _TRAPS
 
-
-def thunk_slot(code: bytes, at: int) -> int | None:
-    """Return the slot of a linkage stub (``[endbr64] jmp *slot(%rip)``), or None.
-
-    Parameters
-    ----------
-    code : bytes
-        At least the first 16 bytes of the stub.
-    at : int
-        Address of the first byte, relative to the image.
-    """
-    for instruction in iced.Decoder(64, code, ip=at):
-        if instruction.mnemonic == Mnemonic.ENDBR64:
-            continue
-        if (
-            instruction.flow_control == Flow.INDIRECT_BRANCH
-            and instruction.op0_kind == iced.OpKind.MEMORY
-            and instruction.is_ip_rel_memory_operand
-        ):
-            return int(instruction.ip_rel_memory_address)
-        return None
-    return None

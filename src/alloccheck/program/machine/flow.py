@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import iced_x86 as iced
@@ -39,6 +39,7 @@ CALL_CLOBBERED = (R.RAX, R.RCX, R.RDX, R.RSI, R.RDI, R.R8, R.R9, R.R10, R.R11)
 ARGUMENTS = (R.RDI, R.RSI, R.RDX, R.RCX, R.R8, R.R9)
 _WIDEN_AFTER = 10
 """Visits of a block after which values that still change are given up."""
+_SWITCH_LIMIT = 1024
 _STEP_LIMIT = 600_000
 _GENERAL = frozenset(RX.full_register(r) for r in range(R.AL, R.R15 + 1) if RX.is_gpr(r))
 _FULL = {r: RX.full_register(r) for r in range(R.AL, R.R15 + 1) if RX.is_gpr(r)}
@@ -74,6 +75,8 @@ class Comparison:
     left: Abstract
     right: Abstract
     bits: int
+    result: bool = False
+    """The flags are those of an operation's result: they tell zero and sign, not order."""
 
 
 @dataclass(slots=True)
@@ -130,7 +133,9 @@ class Trace:
     targets : dict
         Value of the target of each indirect call and jump, and of the number of each system call.
     arguments : dict
-        For each call or jump, the arguments that have one known number or pointer.
+        For each call or jump, what is known of the arguments.
+    unbounded : set
+        Loads from the table of a `switch` whose index has no proven bound.
     balanced : dict
         For each return or jump, whether the stack pointer provably is what it was at entry.
     """
@@ -153,6 +158,10 @@ class Trace:
         self.arguments: dict[int, dict[int, Known]] = {}
         self.balanced: dict[int, bool] = {}
         self.leaders: set[int] = {self.entry}
+        self.unbounded: set[int] = set()
+        self._jumps = any(
+            i.flow_control == Flow.INDIRECT_BRANCH for i in self.listing.instructions.values()
+        )
 
     def run(self) -> Trace:
         """Run to the fixpoint.
@@ -276,13 +285,12 @@ class Trace:
         known: dict[int, Known] = {}
         for position, register in enumerate(ARGUMENTS):
             value = state.registers.get(register)
-            if (isinstance(value, Numbers) and len(value.values) == 1) or (
-                isinstance(value, Pointers) and len(value.paths) == 1
-            ):
+            if value is not None and not isinstance(value, Frame):
                 known[position] = value
         before = self.arguments.get(at)
         if before is not None:
-            known = {k: n for k, n in known.items() if before.get(k) == n}
+            joined = {k: v.join(before[k], n) for k, n in known.items() if k in before}
+            known = {k: n for k, n in joined.items() if n is not None}
         self.arguments[at] = known
 
     def _record(self, at: int, value: Abstract) -> None:
@@ -311,7 +319,7 @@ class Trace:
             target = path[0]
         elif len(path) == 2 and path[1] == 0:
             target = self.reader.word(path[0])
-        if target is not None and self.listing.low <= target < self.listing.high:
+        if target is not None and self.listing.join(target):
             return target
         return None
 
@@ -392,7 +400,7 @@ class Trace:
         state.copies.pop(full, None)
         if state.flags is not None and state.flags.register == full:
             flags = state.flags
-            state.flags = Comparison(None, None, flags.left, flags.right, flags.bits)
+            state.flags = replace(flags, register=None, slot=None)
         if size == 4:
             value = v.low_bits(value, 32)
         elif size != 8:
@@ -435,7 +443,7 @@ class Trace:
     def _drop_slot_flags(state: State) -> None:
         flags = state.flags
         if flags is not None and flags.slot is not None:
-            state.flags = Comparison(None, None, flags.left, flags.right, flags.bits)
+            state.flags = replace(flags, register=None, slot=None)
 
     def _write_memory(
         self, instruction: Any, value: Abstract, size: int | None, state: State
@@ -552,8 +560,44 @@ class Trace:
         if instruction.mnemonic == M.MOVZX:
             self._write_register(instruction.op0_register, v.low_bits(value, bits), state)
         else:
-            self._write_register(instruction.op0_register, v.sign_extend(value, bits), state)
+            extended = v.sign_extend(value, bits)
+            if extended is None and instruction.mnemonic == M.MOVSXD:
+                extended = self._switch_offsets(instruction, state)
+            self._write_register(instruction.op0_register, extended, state)
         return True
+
+    def _switch_offsets(self, instruction: Any, state: State) -> Abstract:
+        """Read the offsets of a `switch` whose index has no proven bound.
+
+        The compiler knew that the index is in the table and left the check out. Every entry of
+        such a table leads into its own function; entries are read for as long as that is so. The
+        result rests on that property, so the site is noted in `unbounded`.
+        """
+        if instruction.op1_kind != _MEMORY or not self._jumps:
+            return None
+        if instruction.memory_index == R.NONE or instruction.memory_index_scale != 4:
+            return None
+        base = state.registers.get(_FULL.get(instruction.memory_base, -1))
+        if not isinstance(base, Pointers) or len(base.paths) != 1:
+            return None
+        (path,) = base.paths
+        if len(path) != 1:
+            return None
+        table = path[0] + v.signed(instruction.memory_displacement, 64)
+        offsets: set[int] = set()
+        for place in range(table, table + 4 * _SWITCH_LIMIT, 4):
+            word = self.reader.read(place, 4)
+            offset = v.signed(word, 32) if word is not None else 0
+            target = path[0] + offset
+            if word is None or not self.listing.join(target):
+                break
+            if not self.listing.is_boundary(target):
+                break
+            offsets.add(offset & v.MASK)
+        if len(offsets) < 2:
+            return None
+        self.unbounded.add(instruction.ip)
+        return Numbers(frozenset(offsets))
 
     def _cdqe(self, _instruction: Any, state: State) -> bool:
         self._write_register(R.RAX, v.sign_extend(state.registers.get(R.RAX), 32), state)
@@ -597,7 +641,15 @@ class Trace:
         elif mnemonic == M.XOR:
             value = v.combine(left, right, lambda a, b: a ^ b)
         self._write_register(target, value, state)
+        self._note_result(target, state)
         return True
+
+    @staticmethod
+    def _note_result(target: int, state: State) -> None:
+        full = _FULL[target]
+        state.flags = Comparison(
+            full, None, state.registers.get(full), v.number(0), 8 * _SIZE[target], result=True
+        )
 
     @staticmethod
     def _and(instruction: Any, left: Abstract, right: Abstract, bits: int) -> Abstract:
@@ -656,6 +708,7 @@ class Trace:
             left = v.low_bits(left, 32)
         step = 1 if instruction.mnemonic == M.INC else -1
         self._write_register(target, v.add(left, v.number(step)), state)
+        self._note_result(target, state)
         return True
 
     def _push(self, instruction: Any, state: State) -> bool:
@@ -746,6 +799,8 @@ class Trace:
         if flags is None or relations is None or not flags.bits:
             return state
         relation = relations[0 if taken else 1]
+        if flags.result and relation not in ("e", "ne", "s", "ns"):
+            return state
         bits = flags.bits
         left, right = flags.left, flags.right
         if (

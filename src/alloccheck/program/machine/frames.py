@@ -18,6 +18,8 @@ from alloccheck.program.machine.memory import Memory
 _PCREL_SDATA4 = 0x1B
 _DATAREL_SDATA4 = 0x3B
 _UDATA4 = 0x03
+_ADVANCE = (0x00, 0x01, 0x02, 0x03, 0x04)
+"""DW_CFA_nop, set_loc, advance_loc1, advance_loc2, advance_loc4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class FrameTable:
 
     starts: Any
     ends: Any
+    descriptions: Any
+    """Addresses of the FDEs."""
 
     def find(self, address: int) -> tuple[int, int] | None:
         """Return the range that holds `address`, or None."""
@@ -33,6 +37,27 @@ class FrameTable:
         if index >= 0 and address < int(self.ends[index]):
             return int(self.starts[index]), int(self.ends[index])
         return None
+
+    def starts_midway(self, memory: Memory, start: int) -> bool:
+        """Return whether the range that begins at `start` is a part of another function.
+
+        Compilers move unlikely code elsewhere. The unwind rules of such a part begin with the
+        frame as it was at the jump; those of a function begin with an advance (or have none).
+        """
+        index = int(np.searchsorted(self.starts, start))
+        if index >= len(self.starts) or int(self.starts[index]) != start:
+            return False
+        at = int(self.descriptions[index])
+        length, back = struct.unpack("<II", memory.read(at, 8))
+        augmentation = memory.read(at + 4 - back + 9, 1)
+        if augmentation != b"z" or not 13 < length < 1 << 16:
+            return False
+        rules = memory.read(at + 16, length - 12)
+        first = 1 + rules[0]
+        if rules[0] >= 0x80 or first >= len(rules):
+            return False
+        operation = rules[first]
+        return operation not in _ADVANCE and operation >> 6 != 1
 
     def gap(self, address: int, low: int, high: int) -> tuple[int, int]:
         """Return the largest range around `address` in ``[low, high)`` that no FDE covers."""
@@ -56,7 +81,7 @@ def empty() -> FrameTable:
     True
     """
     nothing = np.zeros(0, np.int64)
-    return FrameTable(nothing, nothing)
+    return FrameTable(nothing, nothing, nothing)
 
 
 def read_frames(memory: Memory, header: int, size: int) -> FrameTable:
@@ -101,4 +126,4 @@ def read_frames(memory: Memory, header: int, size: int) -> FrameTable:
     if not bool(((descriptions + 8 + relative) == starts).all()):
         raise ProgramError(f"unwind table at {lowest:#x} uses an encoding other than pcrel|sdata4")
     order = np.argsort(starts, kind="stable")
-    return FrameTable(starts[order], (starts + lengths)[order])
+    return FrameTable(starts[order], (starts + lengths)[order], descriptions[order])

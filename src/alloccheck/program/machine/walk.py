@@ -24,6 +24,7 @@ from alloccheck.program.machine.chunk import (
     Event,
     EventKind,
 )
+from alloccheck.program.machine.decode import Part
 from alloccheck.program.machine.globals_ import candidates, constant_globals
 from alloccheck.program.machine.images import (
     EM_AARCH64,
@@ -383,9 +384,8 @@ class Walker:
                     memory=self.memory,
                     image=image,
                     base=base,
-                    code=code,
-                    low=low - base,
-                    high=high - base,
+                    part=Part(low - base, high - base, code),
+                    partner=lambda target: self._partner(image, target),
                     framed=framed,
                     variables=self._variables(image) if image is not None else frozenset(),
                     globals_=lambda: (
@@ -399,6 +399,19 @@ class Walker:
         if machine == EM_AARCH64:
             return aarch64.read_chunk(code, low - base, high - base, address - base, framed=framed)
         raise ProgramError(f"machine code of ELF machine {machine} is not read")
+
+    def _partner(self, image: Image | None, relative: int) -> Part | None:
+        """Return the range around a jump target that is not the beginning of a function."""
+        if image is None:
+            return None
+        address = image.base + relative
+        found = image.frames.find(address)
+        if found is None or not is_executable(self.memory, address):
+            return None
+        low, high = found
+        if address == low and not image.frames.starts_midway(self.memory, low):
+            return None
+        return Part(low - image.base, high - image.base, self.memory.read(low, high - low))
 
     def _variables(self, image: Image) -> frozenset[int]:
         """Return the relative addresses of variables that could be constant."""

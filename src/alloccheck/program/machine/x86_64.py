@@ -25,6 +25,8 @@ from alloccheck.program.machine.decode import (
     Flow,
     Listing,
     Mnemonic,
+    Part,
+    Partner,
     always_faults,
     branch_target,
 )
@@ -32,7 +34,13 @@ from alloccheck.program.machine.flow import StepLimit, Trace
 from alloccheck.program.machine.images import Image
 from alloccheck.program.machine.memory import Memory
 from alloccheck.program.machine.tables import ConstantReader
-from alloccheck.program.machine.values import Numbers, Pointers, enumerate_numbers, signed
+from alloccheck.program.machine.values import (
+    Numbers,
+    Pointers,
+    Range,
+    enumerate_numbers,
+    signed,
+)
 
 _BRANCHES = frozenset({Flow.CONDITIONAL_BRANCH, Flow.XBEGIN_XABORT_XEND})
 _LINE = frozenset({Flow.NEXT, Flow.CALL, Flow.INDIRECT_CALL, Flow.INTERRUPT})
@@ -42,7 +50,7 @@ _XABORT = frozenset({Mnemonic.XABORT, Mnemonic.XEND})
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The code that a chunk is read from; `low` and `high` are relative to `base`.
+    """The code that a chunk is read from.
 
     Parameters
     ----------
@@ -51,10 +59,10 @@ class Source:
         None for jitted code.
     base : int
         Load address; 0 for jitted code.
-    code : bytes
-        Bytes of the range.
-    low, high : int
-        The range.
+    part : Part
+        The range of the function, relative.
+    partner : callable
+        Finds further parts of the function by a relative address that is jumped to.
     framed : bool
         Whether the range is certain.
     variables : frozenset of int
@@ -66,9 +74,8 @@ class Source:
     memory: Memory
     image: Image | None
     base: int
-    code: bytes
-    low: int
-    high: int
+    part: Part
+    partner: Partner
     framed: bool
     variables: frozenset[int]
     globals_: Callable[[], dict[int, ConstantGlobal]]
@@ -88,7 +95,7 @@ def read_chunk(source: Source, entry: int, *, trace: bool, keep_addresses: bool 
     keep_addresses : bool, optional
         Keep the address of every instruction.
     """
-    listing = Listing(source.code, source.low, source.high)
+    listing = Listing(source.part, source.partner)
     listing.descend((entry,))
     variables = _mentioned(listing, source.variables)
     reader = ConstantReader(
@@ -103,7 +110,7 @@ def read_chunk(source: Source, entry: int, *, trace: bool, keep_addresses: bool 
                 entry,
                 reader,
                 absolute=source.base == 0,
-                whole=not source.framed or entry == source.low,
+                whole=not source.framed or entry == source.part.low,
             ).run()
         except StepLimit:
             problems.append("too large to follow its values")
@@ -115,10 +122,11 @@ def read_chunk(source: Source, entry: int, *, trace: bool, keep_addresses: bool 
     reached = frozenset(listing.instructions if followed is None else followed.reached)
     return Chunk(
         entry,
-        source.low,
-        source.high,
+        source.part.low,
+        source.part.high,
         compact(blocks, entry),
         tuple(reader.used.values()),
+        () if followed is None else tuple(sorted(followed.unbounded)),
         len(reached),
         followed is not None,
         source.framed,
@@ -196,6 +204,8 @@ class _Builder:
     def _block(self, at: int, leaders: set[int]) -> CodeBlock:
         events: list[Event] = []
         first = at
+        part = self.listing.part_of(at)
+        end = part.high if part is not None else at
         while True:
             instruction = self.listing.instructions.get(at)
             if instruction is None:
@@ -210,7 +220,7 @@ class _Builder:
             if flow != Flow.NEXT:
                 events.append(self._call(at, instruction))
             onward = instruction.next_ip
-            if not self.listing.low <= onward < self.listing.high:
+            if onward >= end:
                 return self._overrun(instruction, events)
             if onward in leaders or onward == first:
                 return CodeBlock(tuple(events), (onward,))
@@ -253,14 +263,14 @@ class _Builder:
             onward.add(target)
         elif instruction.mnemonic not in _XABORT:
             # A branch without a direct target does not exist; fail closed all the same.
-            onward.add(self.listing.low - 1)
+            onward.add(-1)
         if self.trace is not None and at in self.trace.edges:
             onward &= self.trace.edges[at]
         return tuple(self._place(at, address) for address in sorted(onward))
 
     def _place(self, site: int, target: int) -> int:
         """Return the block key of an address, making a block for one outside the range."""
-        if self.listing.low <= target < self.listing.high:
+        if self.listing.holds(target):
             return target
         key = -1 - len(self.blocks) - (site << 2)
         while key in self.blocks:
@@ -282,8 +292,10 @@ class _Builder:
         numbers, pointers = [], []
         for position, value in sorted(known.items()):
             if isinstance(value, Numbers):
-                numbers.append((position, min(value.values)))
-            elif isinstance(value, Pointers):
+                numbers.append((position, max(value.values)))
+            elif isinstance(value, Range) and value.bits == 64:
+                numbers.append((position, value.high))
+            elif isinstance(value, Pointers) and len(value.paths) == 1:
                 pointers.append((position, min(value.paths)))
         targets = None if paths is None else tuple(sorted(paths))
         return Event(
