@@ -16,6 +16,15 @@ AccessPath = tuple[int, ...]
 ``base + a`` holds, plus ``b``; ``(a, b, c)`` follows one more pointer; and so on."""
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A range of code bytes that belongs to one function."""
+
+    low: int
+    high: int
+    code: bytes
+
+
 class EventKind(StrEnum):
     """What happens at a site."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from alloccheck.errors import ProgramError
+from alloccheck.program.machine.chunk import Part
 
 try:
     import iced_x86 as iced
@@ -29,15 +30,6 @@ PART_LIMIT = 16
 
 FALLS_THROUGH = frozenset({Flow.NEXT, Flow.CALL, Flow.INDIRECT_CALL, Flow.INTERRUPT})
 _TRAPS = frozenset({Mnemonic.UD0, Mnemonic.UD1, Mnemonic.UD2, Mnemonic.HLT, Mnemonic.INT3})
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A range of code bytes that belongs to one function."""
-
-    low: int
-    high: int
-    code: bytes
 
 
 Partner = Callable[[int], Part | None]

@@ -365,9 +365,9 @@ class Trace:
             return None
         constants = set()
         for path in where.paths:
-            known = self.reader.read(path[0], size) if len(path) == 1 else None
-            if size == 8:
-                known = self.reader.known_global(path[0], 8) if len(path) == 1 else None
+            known = self.reader.variable(path, size)
+            if known is None and size < 8 and len(path) == 1:
+                known = self.reader.read(path[0], size)
             if known is None:
                 break
             constants.add(known)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from alloccheck.errors import ProgramError
+from alloccheck.program.machine.chunk import Part
 from alloccheck.program.machine.frames import FrameTable, empty, read_frames
 from alloccheck.program.machine.memory import LiveMemory, Memory
 from alloccheck.program.machine.symbols import (
@@ -182,6 +183,24 @@ class Image:
                 return read_frames(self.memory, header.start, header.size)
         return empty()
 
+    def partner(self, address: int) -> Part | None:
+        """Return the code range around a jump target that is not the beginning of a function.
+
+        Compilers move unlikely code of a function elsewhere; a jump to such a place stays in it.
+        """
+        found = self.frames.find(address)
+        segment = self.segment(address)
+        if found is None or segment is None or not segment.flags & PF_X:
+            return None
+        low, high = found
+        if address == low and not self.frames.starts_midway(self.memory, low):
+            return None
+        code = self.memory.read(low, high - low)
+        if _is_linkage_stub(code[address - low : address - low + 12]):
+            # One unwind entry covers all linkage stubs of a library: these are no part of anybody.
+            return None
+        return Part(low, high, code)
+
     @cached_property
     def dynamic(self) -> dict[int, int]:
         """Entries of the dynamic section, first of each tag, pointers made live."""
@@ -337,16 +356,34 @@ class Image:
 
     @cached_property
     def relative_targets(self) -> frozenset[int]:
-        """Addresses that some RELATIVE relocation writes into a slot of this image."""
+        """Addresses that some RELATIVE relocation, packed or not, writes into a slot."""
         records = self._relocation_records
         kinds = records["info"] & np.uint64(0xFFFFFFFF)
         chosen = records["addend"][kinds == RELATIVE.get(self.machine, -1)] + self.base
-        return frozenset(chosen.tolist())
+        return frozenset(chosen.tolist()) | self._packed_targets()
 
-    @property
-    def has_packed_relocations(self) -> bool:
-        """Whether RELATIVE relocations are in the packed form (DT_RELR), which is not read."""
-        return DT_RELR in self.dynamic
+    def _packed_targets(self) -> set[int]:
+        """What the slots of the packed relocations (DT_RELR) hold now."""
+        if DT_RELR not in self.dynamic:
+            return set()
+        data = self.memory.read(self.dynamic[DT_RELR], self.dynamic.get(DT_RELRSZ, 0) & ~7)
+        slots: list[int] = []
+        at = 0
+        for (word,) in struct.iter_unpack("<Q", data):
+            if word & 1:
+                slots.extend(at + 8 * k for k in range(63) if word >> (k + 1) & 1)
+                at += 8 * 63
+            else:
+                at = self.base + word
+                slots.append(at)
+                at += 8
+        return {int.from_bytes(self.memory.read(slot, 8), "little") for slot in slots}
+
+
+def _is_linkage_stub(code: bytes) -> bool:
+    """Return whether x86-64 code is ``[endbr64] [bnd] jmp *slot(%rip)``."""
+    code = code.removeprefix(b"\xf3\x0f\x1e\xfa").removeprefix(b"\xf2")
+    return code.startswith(b"\xff\x25")
 
 
 class _PhdrInfo(ctypes.Structure):

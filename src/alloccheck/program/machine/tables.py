@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from alloccheck.program.machine.chunk import ConstantGlobal
+from alloccheck.program.machine.chunk import AccessPath, ConstantGlobal
+from alloccheck.program.machine.globals_ import ConstantVariables
 from alloccheck.program.machine.images import Image
 from alloccheck.program.machine.memory import Memory, Unreadable, is_immutable
 
@@ -25,21 +26,18 @@ class ConstantReader:
         The image that the code belongs to; None for jitted code.
     base : int
         What image-relative addresses are relative to.
-    globals_ : dict
-        Writable variables that are known to be constant, by relative address.
+    variables : ConstantVariables or None
+        Writable variables that may be known to be constant.
     """
 
     memory: Memory
     image: Image | None
     base: int
-    globals_: dict[int, ConstantGlobal]
+    variables: ConstantVariables | None
     used: dict[int, ConstantGlobal] = field(default_factory=dict)
 
     def read(self, relative: int, size: int) -> int | None:
         """Return the little-endian integer at an address, or None when it may change."""
-        known = self.known_global(relative, size)
-        if known is not None:
-            return known
         live = self.base + relative
         if self.image is None or not self.image.holds(live):
             return None
@@ -52,12 +50,12 @@ class ConstantReader:
         except Unreadable:
             return None
 
-    def known_global(self, relative: int, size: int) -> int | None:
+    def variable(self, path: AccessPath, size: int) -> int | None:
         """Return the value of a variable that is known never to be written, and remember it."""
-        known = self.globals_.get(relative)
+        known = self.variables.find(path) if self.variables is not None else None
         if known is None or known.size != size:
             return None
-        self.used[relative] = known
+        self.used[known.address] = known
         return known.value
 
     def word(self, relative: int) -> int | None:

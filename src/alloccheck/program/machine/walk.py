@@ -23,9 +23,9 @@ from alloccheck.program.machine.chunk import (
     Ending,
     Event,
     EventKind,
+    Part,
 )
-from alloccheck.program.machine.decode import Part
-from alloccheck.program.machine.globals_ import candidates, constant_globals
+from alloccheck.program.machine.globals_ import ConstantVariables
 from alloccheck.program.machine.images import (
     EM_AARCH64,
     EM_X86_64,
@@ -184,7 +184,7 @@ class Walker:
         self._store = store
         self._machine = _host_machine() if machine is None else machine
         self._nodes: dict[tuple[int, bool], Node] = {}
-        self._candidates: dict[Image, frozenset[int]] = {}
+        self._constant: dict[Image, ConstantVariables] = {}
 
     # --- names ------------------------------------------------------------------------------
 
@@ -368,10 +368,7 @@ class Walker:
 
     def _still_holds(self, image: Image, chunk: Chunk) -> bool:
         """Return whether the variables that a stored chunk took as constant still are."""
-        if not chunk.constants:
-            return True
-        known = constant_globals(image, self.images.images)
-        return all(known.get(c.address) == c for c in chunk.constants)
+        return all(self._variables(image).still(constant) for constant in chunk.constants)
 
     def _read_chunk(self, address: int, image: Image | None, trace: bool) -> Chunk:
         low, high, framed = self._range(address, image)
@@ -387,10 +384,7 @@ class Walker:
                     part=Part(low - base, high - base, code),
                     partner=lambda target: self._partner(image, target),
                     framed=framed,
-                    variables=self._variables(image) if image is not None else frozenset(),
-                    globals_=lambda: (
-                        constant_globals(image, self.images.images) if image is not None else {}
-                    ),
+                    variables=self._variables(image) if image is not None else None,
                 ),
                 address - base,
                 trace=trace,
@@ -400,25 +394,18 @@ class Walker:
             return aarch64.read_chunk(code, low - base, high - base, address - base, framed=framed)
         raise ProgramError(f"machine code of ELF machine {machine} is not read")
 
-    def _partner(self, image: Image | None, relative: int) -> Part | None:
+    @staticmethod
+    def _partner(image: Image | None, relative: int) -> Part | None:
         """Return the range around a jump target that is not the beginning of a function."""
-        if image is None:
+        found = image.partner(image.base + relative) if image is not None else None
+        if image is None or found is None:
             return None
-        address = image.base + relative
-        found = image.frames.find(address)
-        if found is None or not is_executable(self.memory, address):
-            return None
-        low, high = found
-        if address == low and not image.frames.starts_midway(self.memory, low):
-            return None
-        return Part(low - image.base, high - image.base, self.memory.read(low, high - low))
+        return Part(found.low - image.base, found.high - image.base, found.code)
 
-    def _variables(self, image: Image) -> frozenset[int]:
-        """Return the relative addresses of variables that could be constant."""
-        if image not in self._candidates:
-            found = candidates(image)
-            self._candidates[image] = frozenset(s.address - image.base for s in found)
-        return self._candidates[image]
+    def _variables(self, image: Image) -> ConstantVariables:
+        if image not in self._constant:
+            self._constant[image] = ConstantVariables(image, self.images.images)
+        return self._constant[image]
 
     def _range(self, address: int, image: Image | None) -> tuple[int, int, bool]:
         """Return the function that holds an address, and whether its bounds are certain."""

@@ -5,7 +5,7 @@ Knows how to read one function; nothing of symbols or of other functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,22 +15,22 @@ from alloccheck.program.machine.chunk import (
     AccessPath,
     Chunk,
     CodeBlock,
-    ConstantGlobal,
     Ending,
     Event,
     EventKind,
+    Part,
     compact,
 )
 from alloccheck.program.machine.decode import (
     Flow,
     Listing,
     Mnemonic,
-    Part,
     Partner,
     always_faults,
     branch_target,
 )
 from alloccheck.program.machine.flow import StepLimit, Trace
+from alloccheck.program.machine.globals_ import ConstantVariables
 from alloccheck.program.machine.images import Image
 from alloccheck.program.machine.memory import Memory
 from alloccheck.program.machine.tables import ConstantReader
@@ -65,10 +65,8 @@ class Source:
         Finds further parts of the function by a relative address that is jumped to.
     framed : bool
         Whether the range is certain.
-    variables : frozenset of int
-        Relative addresses of variables that may turn out to be constant.
-    globals_ : callable
-        Returns those that are.
+    variables : ConstantVariables or None
+        Variables that may turn out to be constant.
     """
 
     memory: Memory
@@ -77,8 +75,7 @@ class Source:
     part: Part
     partner: Partner
     framed: bool
-    variables: frozenset[int]
-    globals_: Callable[[], dict[int, ConstantGlobal]]
+    variables: ConstantVariables | None
 
 
 def read_chunk(source: Source, entry: int, *, trace: bool, keep_addresses: bool = False) -> Chunk:
@@ -98,9 +95,7 @@ def read_chunk(source: Source, entry: int, *, trace: bool, keep_addresses: bool 
     listing = Listing(source.part, source.partner)
     listing.descend((entry,))
     variables = _mentioned(listing, source.variables)
-    reader = ConstantReader(
-        source.memory, source.image, source.base, source.globals_() if variables else {}
-    )
+    reader = ConstantReader(source.memory, source.image, source.base, source.variables)
     problems: list[str] = []
     followed: Trace | None = None
     if trace or variables or any(map(_needs_values, listing.instructions.values())):
@@ -139,9 +134,10 @@ def _with_problems(block: CodeBlock, site: int, problems: Iterable[str]) -> Code
     return replace(block, events=events + block.events)
 
 
-def _mentioned(listing: Listing, variables: frozenset[int]) -> bool:
-    return bool(variables) and any(
-        instruction.is_ip_rel_memory_operand and instruction.ip_rel_memory_address in variables
+def _mentioned(listing: Listing, variables: ConstantVariables | None) -> bool:
+    mentions = variables.mentions if variables is not None else frozenset()
+    return bool(mentions) and any(
+        instruction.is_ip_rel_memory_operand and instruction.ip_rel_memory_address in mentions
         for instruction in listing.instructions.values()
     )
 
