@@ -29,6 +29,7 @@ from alloccheck.program.machine.walk import ChunkStore, Link, Node, Region, Walk
 
 _RETURN_DEPTH = 5
 """How deep calls are followed to prove that a function never returns."""
+_STUB_INSTRUCTIONS = 3
 _INTERPRETER_BUDGET = 60
 """Most chunks that are read to prove a function of the interpreter harmless."""
 
@@ -285,6 +286,8 @@ class Decider:
         self._harmless: dict[int, bool] = {}
         self._runtime: dict[Image, bool] = {}
         self._python: dict[Image, bool] = {}
+        self._labels: dict[int, str] = {}
+        self._local: dict[tuple[int, bool], _Local] = {}
 
     def decide(self, address: int) -> NativeAnswer:
         """Decide one function.
@@ -347,6 +350,95 @@ class Decider:
             walk = _Walk(self, address, exempt=True, inside=True, budget=_INTERPRETER_BUDGET).run()
             self._harmless[address] = not walk.effects() and not walk.may_leave_while_dying
         return self._harmless[address]
+
+    def label(self, address: int) -> str:
+        """Return ``library!symbol`` for a code address."""
+        if address not in self._labels:
+            image = self.walker.images.find(address)
+            name = self.walker.name(address)
+            self._labels[address] = f"{image.short}!{name}" if image is not None else name
+        return self._labels[address]
+
+    def local(self, address: int, exempt: bool) -> _Local:
+        """Return what one function does by itself, along the paths that control can take.
+
+        Parameters
+        ----------
+        address : int
+        exempt : bool
+            Mark what happens only while the process surely dies.
+        """
+        key = (address, exempt)
+        if key not in self._local:
+            self._local[key] = self._read_local(self._traced_if_needed(address), exempt)
+        return self._local[key]
+
+    def _read_local(self, node: Node, exempt: bool) -> _Local:
+        chunk = node.chunk
+        if chunk is None:
+            return _Local(node, ())
+        doomed = self.doomed_blocks(node, chunk) if exempt else (False,) * len(chunk.blocks)
+        steps: list[_Step] = []
+        work, seen = [0], {0}
+        while work:
+            number = work.pop()
+            block = chunk.blocks[number]
+            last = self.last_event(node, number, block)
+            for position, event in enumerate(block.events):
+                links = node.links.get((number, position), ())
+                through = tuple(self.through(link) for link in links)
+                steps.append(_Step(doomed[number], event, through))
+                if position == last:
+                    break
+            if last is not None:
+                continue
+            if block.ending is Ending.OVERRUN:
+                text = "control may run past the end of the function"
+                problem = Event(EventKind.PROBLEM, chunk.high, text=text)
+                steps.append(_Step(doomed[number], problem, ()))
+            for successor in block.successors:
+                if successor not in seen:
+                    seen.add(successor)
+                    work.append(successor)
+        return _Local(node, tuple(steps))
+
+    def _traced_if_needed(self, address: int) -> Node:
+        """Return the node, with its values followed where a known callee needs its arguments."""
+        node = self.walker.node(address)
+        if node.chunk is None or node.chunk.traced:
+            return node
+        for links in node.links.values():
+            for link in links:
+                target = self.through(link).target
+                known = self.known(target) if target is not None else None
+                if known is not None and (known.small is not None or known.callbacks):
+                    return self.walker.node(address, trace=True)
+        return node
+
+    def through(self, link: Link) -> Link:
+        """Skip linkage stubs: code that is nothing but one jump."""
+        for _ in range(4):
+            if link.target is None or self.known(link.target) is not None:
+                return link
+            node = self.walker.node(link.target)
+            if node.chunk is None or len(node.chunk.blocks) != 1:
+                return link
+            (block,) = node.chunk.blocks
+            if block.ending is not Ending.LEAVE or len(block.events) != 1:
+                return link
+            onward = node.links.get((0, 0), ())
+            if node.chunk.instructions > _STUB_INSTRUCTIONS or len(onward) != 1:
+                return link
+            step = onward[0]
+            link = Link(
+                step.target,
+                step.slot or link.slot,
+                step.problem,
+                step.got or link.got,
+                step.lazy or link.lazy,
+                step.accepted or link.accepted,
+            )
+        return link
 
     # --- returning and dying ----------------------------------------------------------------
 
@@ -465,6 +557,23 @@ class Decider:
         return block.ending is Ending.NEXT and bool(onward) and all(doomed[s] for s in onward)
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """An event that control can reach in a function."""
+
+    doomed: bool
+    event: Event
+    links: tuple[Link, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Local:
+    """What one function does by itself."""
+
+    node: Node
+    steps: tuple[_Step, ...]
+
+
 @dataclass(slots=True)
 class _Visit:
     """A function to look at, and how it was reached."""
@@ -515,14 +624,11 @@ class _Walk:
 
     def answer(self) -> NativeAnswer:
         """Return the result."""
-        walker = self.decider.walker
-        image = walker.images.find(self.entry)
-        name = walker.name(self.entry)
         libraries = tuple(
             LibraryEvidence(i.short, i.path, i.build_id, i.code_digest) for i in self.images
         )
         return NativeAnswer(
-            f"{image.short}!{name}" if image is not None else name,
+            self.decider.label(self.entry),
             self.entry,
             self.effects(),
             tuple(self.witnesses.values()),
@@ -565,13 +671,19 @@ class _Walk:
 
     # --- entering functions -----------------------------------------------------------------
 
-    def _enter(self, address: int, dying: bool, trail: tuple[str, ...], event: Event | None = None,
-               caller: Node | None = None) -> None:
+    def _enter(
+        self,
+        address: int,
+        dying: bool,
+        trail: tuple[str, ...],
+        event: Event | None = None,
+        caller: Node | None = None,
+    ) -> None:
         """Take a function up: by its name, as part of the interpreter, or by its code."""
         decider = self.decider
         fatal = decider.fatal(address) if trail else None
         image = decider.walker.images.find(address)
-        label = self._label(address, image)
+        label = decider.label(address)
         if fatal is not None:
             self.deaths[label] = None
             self._assume(Trust.DEATH, label, decider.table.death_reason)
@@ -589,14 +701,6 @@ class _Walk:
         if (address, dying) not in self.queued:
             self.queued.add((address, dying))
             self.queue.append(_Visit(address, dying, (*trail, label)))
-
-    @staticmethod
-    def _place(image: Image | None, address: int) -> str:
-        return f"{image.short}+{address - image.base:#x}" if image else f"{address:#x}"
-
-    def _label(self, address: int, image: Image | None) -> str:
-        name = self.decider.walker.name(address)
-        return f"{image.short}!{name}" if image is not None else name
 
     def _note_known(
         self, known: KnownSymbol, visit: _Visit, event: Event | None, caller: Node | None
@@ -637,87 +741,51 @@ class _Walk:
         self._assume(Trust.CALLBACK, known.name, known.reason)
         base = caller.image.base if caller.image is not None else 0
         link = self.decider.walker.resolve(caller.image, base, pointers[position])
-        self._follow(link, visit, None, None)
+        self._follow(self.decider.through(link), visit, None, None)
 
     # --- one function -----------------------------------------------------------------------
 
     def _visit(self, visit: _Visit) -> None:
-        node = self._node(visit.address)
+        local = self.decider.local(visit.address, self.exempt)
+        node = local.node
         self.functions[visit.address] = node.label
         if node.image is not None:
             self.images[node.image] = None
         if node.chunk is None:
             self._add(Effect.UNKNOWN, visit, node.label, node.problem, "")
             return
-        for constant in node.chunk.constants:
+        self._note_trust(visit, node, node.chunk)
+        for step in local.steps:
+            dying = visit.dying or step.doomed
+            self._event(_Visit(visit.address, dying, visit.trail), node, step)
+
+    def _note_trust(self, visit: _Visit, node: Node, chunk: Chunk) -> None:
+        """Record the assumptions under which a chunk was read."""
+        for constant in chunk.constants:
             if Trust.CONSTANT not in self.decider.trust:
                 reason = f"{constant.name} decides a branch and is not trusted"
                 self._add(Effect.UNKNOWN, visit, constant.name, reason, "")
             self._assume(Trust.CONSTANT, f"{constant.name} = {constant.value}")
-        for unbounded in node.chunk.unbounded:
-            base = node.image.base if node.image is not None else 0
-            site = self._place(node.image, base + unbounded)
+        for unbounded in chunk.unbounded:
+            site = self._site(node, unbounded)
             if Trust.SWITCH not in self.decider.trust:
                 reason = "a jump table whose index has no proven bound"
                 self._add(Effect.DISPATCH, visit, node.label, reason, "", site=site)
             self._assume(Trust.SWITCH, site)
-        doomed: tuple[bool, ...] = ()
-        if self.exempt and not visit.dying:
-            doomed = self.decider.doomed_blocks(node, node.chunk)
-        work, seen = [0], {0}
-        while work:
-            number = work.pop()
-            block = node.chunk.blocks[number]
-            dying = visit.dying or (bool(doomed) and doomed[number])
-            last = self._block(_Visit(visit.address, dying, visit.trail), node, number, block)
-            if last:
-                continue
-            for successor in block.successors:
-                if successor not in seen:
-                    seen.add(successor)
-                    work.append(successor)
 
-    def _node(self, address: int) -> Node:
-        """Return the node, with its values followed where a known callee needs its arguments."""
-        walker = self.decider.walker
-        node = walker.node(address)
-        if node.chunk is None or node.chunk.traced:
-            return node
-        for links in node.links.values():
-            for link in links:
-                target = self._through(link).target
-                known = self.decider.known(target) if target is not None else None
-                if known is not None and (known.small is not None or known.callbacks):
-                    return walker.node(address, trace=True)
-        return node
+    @staticmethod
+    def _site(node: Node, relative: int) -> str:
+        return f"{node.image.short}+{relative:#x}" if node.image is not None else f"{relative:#x}"
 
-    def _block(self, visit: _Visit, node: Node, number: int, block: CodeBlock) -> bool:
-        """Look at one block; return whether control does not reach its end."""
-        last = self.decider.last_event(node, number, block)
-        for position, event in enumerate(block.events):
-            self._event(visit, node, number, position, event)
-            if position == last:
-                return True
-        if block.ending is Ending.OVERRUN:
-            chunk = node.chunk
-            place = chunk.high if chunk is not None else 0
-            text = "control may run past the end of the function"
-            base = node.image.base if node.image is not None else 0
-            site = self._place(node.image, base + place)
-            self._add(Effect.UNKNOWN, visit, node.label, text, "", site=site)
-        return False
-
-    def _event(
-        self, visit: _Visit, node: Node, number: int, position: int, event: Event
-    ) -> None:
-        base = node.image.base if node.image is not None else 0
-        site = self._place(node.image, base + event.site)
+    def _event(self, visit: _Visit, node: Node, step: _Step) -> None:
+        event = step.event
+        site = self._site(node, event.site)
         if event.kind is EventKind.PROBLEM:
             self._add(Effect.UNKNOWN, visit, node.label, event.text, "", site=site)
         elif event.kind is EventKind.SYSTEM:
             self._system(visit, node, event, site)
         else:
-            for link in node.links.get((number, position), ()):
+            for link in step.links:
                 self._follow(link, visit, event, node, site)
 
     def _system(self, visit: _Visit, node: Node, event: Event, site: str) -> None:
@@ -737,31 +805,6 @@ class _Walk:
                 reason = f"enters the kernel by number {number}"
                 self._add(effect, visit, name, reason, "machine/syscalls.toml", site=site)
 
-    def _through(self, link: Link) -> Link:
-        """Skip linkage stubs: code that is nothing but one jump."""
-        for _ in range(4):
-            if link.target is None or self.decider.known(link.target) is not None:
-                return link
-            node = self.decider.walker.node(link.target)
-            if node.chunk is None or len(node.chunk.blocks) != 1:
-                return link
-            (block,) = node.chunk.blocks
-            if block.ending is not Ending.LEAVE or len(block.events) != 1:
-                return link
-            onward = node.links.get((0, 0), ())
-            if node.chunk.instructions > 3 or len(onward) != 1:
-                return link
-            step = onward[0]
-            link = Link(
-                step.target,
-                step.slot or link.slot,
-                step.problem,
-                step.got or link.got,
-                step.lazy or link.lazy,
-                step.accepted or link.accepted,
-            )
-        return link
-
     def _follow(
         self,
         link: Link,
@@ -770,7 +813,6 @@ class _Walk:
         caller: Node | None,
         site: str = "",
     ) -> None:
-        link = self._through(link)
         if link.got and Trust.GOT not in self.decider.trust:
             reason = f"slot {link.slot} is writable and not trusted"
             self._add(Effect.DISPATCH, visit, link.slot, reason, "", site=site)
@@ -799,8 +841,7 @@ class _Walk:
             self._add(Effect.DISPATCH, visit, subject, link.problem, "", site=site)
             return
         if link.slot:
-            image = self.decider.walker.images.find(link.target)
-            self.slots[link.slot] = self._label(link.target, image)
+            self.slots[link.slot] = self.decider.label(link.target)
         self._enter(link.target, visit.dying, visit.trail, event, caller)
 
 
