@@ -24,6 +24,7 @@ from alloccheck.program.machine.chunk import (
     EventKind,
 )
 from alloccheck.program.machine.images import EM_X86_64, Image
+from alloccheck.program.machine.lookup import symbol_address
 from alloccheck.program.machine.syscalls import KnownSystemCall, SystemCallKind, classify
 from alloccheck.program.machine.walk import ChunkStore, Link, Node, Region, Walker
 
@@ -148,9 +149,27 @@ class NativeAnswer:
     deaths: tuple[str, ...]
     evidence: NativeEvidence
 
-    def satisfies(self, guarantee: Guarantee) -> bool:
-        """Return whether no effect is forbidden by a guarantee."""
-        return not self.effects & guarantee.forbidden
+    def effects_after(self, *, first_call: bool) -> frozenset[Effect]:
+        """Return the effects; with `first_call`, without what happens at the first call only.
+
+        What happens at the first call of each thread is never left out.
+        """
+        return frozenset(
+            w.effect
+            for w in self.witnesses
+            if w.path is not Path.DIVERGE and not (first_call and w.occasion is Occasion.FIRST_CALL)
+        )
+
+    def satisfies(self, guarantee: Guarantee, *, first_call: bool = False) -> bool:
+        """Return whether no effect is forbidden by a guarantee.
+
+        Parameters
+        ----------
+        guarantee : Guarantee
+        first_call : bool, optional
+            Whether the function was called before, so that the first call does not count.
+        """
+        return not self.effects_after(first_call=first_call) & guarantee.forbidden
 
     @property
     def contract(self) -> Contract:
@@ -212,21 +231,21 @@ class NativeAnswer:
 
 
 def decide(
-    address: int,
+    function: int | tuple[str, str],
     *,
-    trust: frozenset[Trust] = DEFAULT_TRUST,
+    assumptions: frozenset[Trust] = DEFAULT_TRUST,
     accept: frozenset[str] = frozenset(),
     regions: Iterable[Region] = (),
     store: ChunkStore | None = None,
     budget: int = 5_000,
 ) -> NativeAnswer:
-    """Decide what the code at an address of this process may do.
+    """Decide what a function of native code in this process may do.
 
     Parameters
     ----------
-    address : int
-        Entry of a function.
-    trust : frozenset of Trust, optional
+    function : int or (str, str)
+        Address of its entry; or library (or module) and symbol, which are loaded if need be.
+    assumptions : frozenset of Trust, optional
         Assumptions that may be used; those used are listed in the evidence.
     accept : frozenset of str, optional
         Writable pointers (``"library+0x123"``, as a witness names them) that keep their value.
@@ -239,16 +258,24 @@ def decide(
 
     Examples
     --------
-    >>> import ctypes
-    >>> libm = ctypes.CDLL("libm.so.6")
-    >>> decide(ctypes.cast(libm.sin, ctypes.c_void_p).value).effects
+    >>> decide(("libm.so.6", "sin")).effects
     frozenset()
+    >>> decide(("libc.so.6", "malloc")).satisfies(Guarantee.NONALLOCATING)
+    False
+
+    Raises
+    ------
+    UsageError
+        If the library or the symbol does not exist.
 
     Notes
     -----
     Method: reachability over the machine code that is mapped now, see ``docs/machine-code.md``.
     """
-    decider = Decider(trust=trust, accept=accept, regions=regions, store=store, budget=budget)
+    address = function if isinstance(function, int) else symbol_address(*function)
+    decider = Decider(
+        assumptions=assumptions, accept=accept, regions=regions, store=store, budget=budget
+    )
     return decider.decide(address)
 
 
@@ -262,7 +289,7 @@ class Decider:
     def __init__(
         self,
         *,
-        trust: frozenset[Trust] = DEFAULT_TRUST,
+        assumptions: frozenset[Trust] = DEFAULT_TRUST,
         accept: frozenset[str] = frozenset(),
         regions: Iterable[Region] = (),
         store: ChunkStore | None = None,
@@ -270,12 +297,12 @@ class Decider:
         walker: Walker | None = None,
         names: bool = True,
     ) -> None:
-        self.trust = trust
+        self.trust = assumptions
         self.budget = budget
         self.names = names
 
         def accepted(slot: str) -> str:
-            return Trust.POINTERS if Trust.POINTERS in trust or slot in accept else ""
+            return Trust.POINTERS if Trust.POINTERS in assumptions or slot in accept else ""
 
         self.walker = walker or Walker(regions=regions, store=store, accept=accepted)
         self.table: SymbolTable = symbol_table()
@@ -593,9 +620,7 @@ class _Walk:
     inside: bool = False
     budget: int = 0
     may_leave_while_dying: bool = False
-    witnesses: dict[tuple[Effect, Path, Occasion, str], NativeWitness] = field(
-        default_factory=dict
-    )
+    witnesses: dict[tuple[Effect, Path, Occasion, str], NativeWitness] = field(default_factory=dict)
     deaths: dict[str, None] = field(default_factory=dict)
     functions: dict[int, str] = field(default_factory=dict)
     images: dict[Image, None] = field(default_factory=dict)

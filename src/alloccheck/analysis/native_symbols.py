@@ -79,7 +79,9 @@ def symbol_table() -> SymbolTable:
             data["interpreter"]["source"],
         )
     except (KeyError, ValueError, TypeError) as error:
-        raise ContractError(f"native_symbols.toml: expected the documented form: {error}") from error
+        raise ContractError(
+            f"native_symbols.toml: expected the documented form: {error}"
+        ) from error
 
 
 def _known(name: str, row: Mapping[str, Any]) -> KnownSymbol:

@@ -141,9 +141,7 @@ def read_chunk(code: bytes, low: int, high: int, entry: int, *, framed: bool = T
     words = list(struct.unpack(f"<{count}I", code[: 4 * count]))
     reader = _Reader(words, low, entry)
     blocks = reader.read()
-    return Chunk(
-        entry, low, high, compact(blocks, entry), (), (), len(reader.seen), False, framed
-    )
+    return Chunk(entry, low, high, compact(blocks, entry), (), (), len(reader.seen), False, framed)
 
 
 class _Reader:

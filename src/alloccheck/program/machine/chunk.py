@@ -169,8 +169,16 @@ def to_json(chunk: Chunk) -> list[Any]:
     ]
     constants = [[c.address, c.size, c.value, c.name] for c in chunk.constants]
     flags = int(chunk.traced) | int(chunk.framed) << 1
-    return [chunk.entry, chunk.low, chunk.high, chunk.instructions, flags, constants, list(chunk.unbounded),
-            blocks]
+    return [
+        chunk.entry,
+        chunk.low,
+        chunk.high,
+        chunk.instructions,
+        flags,
+        constants,
+        list(chunk.unbounded),
+        blocks,
+    ]
 
 
 def from_json(data: Any) -> Chunk:

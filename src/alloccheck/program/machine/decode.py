@@ -152,4 +152,3 @@ def branch_target(instruction: Any) -> int | None:
 def always_faults(instruction: Any) -> bool:
     """Return whether the process dies (or a signal handler runs) at this instruction."""
     return instruction.mnemonic in _TRAPS
-

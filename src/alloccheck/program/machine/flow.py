@@ -20,7 +20,15 @@ from alloccheck.program.machine import values as v
 from alloccheck.program.machine.chunk import AccessPath
 from alloccheck.program.machine.decode import Flow, Listing, always_faults, branch_target
 from alloccheck.program.machine.tables import ConstantReader
-from alloccheck.program.machine.values import Abstract, Frame, Infeasible, Known, Numbers, Pointers, Range
+from alloccheck.program.machine.values import (
+    Abstract,
+    Frame,
+    Infeasible,
+    Known,
+    Numbers,
+    Pointers,
+    Range,
+)
 
 M, R, RX = iced.Mnemonic, iced.Register, iced.RegisterExt
 _REGISTER, _MEMORY = iced.OpKind.REGISTER, iced.OpKind.MEMORY
@@ -102,11 +110,11 @@ class State:
         )
 
 
-class StepLimit(Exception):  # noqa: N818 - a signal, not an error
+class StepLimit(Exception):
     """The function is too large to follow."""
 
 
-class _Escaped(Exception):  # noqa: N818 - a signal, not an error
+class _Escaped(Exception):
     """A frame address was given away: start again without trusting frame slots over calls."""
 
 
@@ -509,8 +517,7 @@ class Trace:
     def _addresses_only(instruction: Any, full: int) -> bool:
         """Return whether a register serves only to address memory in this instruction."""
         return all(
-            instruction.op_kind(k) != _REGISTER
-            or _FULL.get(instruction.op_register(k), -1) != full
+            instruction.op_kind(k) != _REGISTER or _FULL.get(instruction.op_register(k), -1) != full
             for k in range(instruction.op_count)
         )
 
@@ -623,9 +630,9 @@ class Trace:
             self._escape()
         if size == 4:
             left, right = v.low_bits(left, 32), v.low_bits(right, 32)
-            if mnemonic == M.SUB and isinstance(right, Numbers):
-                right = v.sign_extend(right, 32)
-            elif mnemonic == M.ADD and isinstance(right, Numbers):
+            if (mnemonic == M.SUB and isinstance(right, Numbers)) or (
+                mnemonic == M.ADD and isinstance(right, Numbers)
+            ):
                 right = v.sign_extend(right, 32)
         value: Abstract = None
         if mnemonic == M.ADD:

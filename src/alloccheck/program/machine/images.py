@@ -22,7 +22,7 @@ import numpy as np
 from alloccheck.errors import ProgramError
 from alloccheck.program.machine.chunk import Part
 from alloccheck.program.machine.frames import FrameTable, empty, read_frames
-from alloccheck.program.machine.memory import LiveMemory, Memory
+from alloccheck.program.machine.memory import Memory
 from alloccheck.program.machine.symbols import (
     STT_FUNC,
     STT_GNU_IFUNC,

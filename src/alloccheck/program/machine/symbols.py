@@ -124,7 +124,5 @@ def _parse_symtab(data: bytes, base: int) -> list[Symbol]:
         for record in wanted:
             start = strings + int(record["name"])
             name = data[start : data.index(b"\0", start)].decode(errors="replace")
-            symbols.append(
-                Symbol(base + int(record["value"]), name, int(record["size"]), STT_FUNC)
-            )
+            symbols.append(Symbol(base + int(record["value"]), name, int(record["size"]), STT_FUNC))
     return symbols

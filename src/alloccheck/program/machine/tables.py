@@ -63,6 +63,9 @@ class ConstantReader:
         live = self.base + relative
         if self.image is None or not self.image.holds(live):
             return None
+        if live in self.image.relocations:
+            # Bound to a symbol: another process may bind it to something else.
+            return None
         if not is_immutable(self.memory, live) or not is_immutable(self.memory, live + 7):
             return None
         try:

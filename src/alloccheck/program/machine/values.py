@@ -152,9 +152,7 @@ def add(left: Abstract, right: Abstract) -> Abstract:
             return None
         return Pointers(
             frozenset(
-                (*path[:-1], path[-1] + signed(step, 64))
-                for path in left.paths
-                for step in steps
+                (*path[:-1], path[-1] + signed(step, 64)) for path in left.paths for step in steps
             )
         )
     if isinstance(left, Range) and isinstance(right, Numbers) and len(right.values) == 1:
@@ -269,7 +267,7 @@ def _as_range(value: Known) -> Range | None:
     return None
 
 
-class Infeasible(Exception):  # noqa: N818 - a signal, not an error
+class Infeasible(Exception):
     """No word satisfies the condition: the edge is never taken."""
 
 

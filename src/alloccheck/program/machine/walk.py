@@ -512,4 +512,3 @@ def _targets(
         yield model.Indirect(found, event.text)
     else:
         yield model.Unread("beyond the budget of the walk")
-

@@ -333,9 +333,7 @@ class _Builder:
             text = f"software interrupt: {instruction}"
             return Event(EventKind.PROBLEM, at, text=text)
         if flow == Flow.INDIRECT_CALL:
-            return self._event(
-                EventKind.CALL, at, self._paths(at, instruction), str(instruction)
-            )
+            return self._event(EventKind.CALL, at, self._paths(at, instruction), str(instruction))
         if instruction.mnemonic == Mnemonic.SYSCALL:
             value = self.trace.targets.get(at) if self.trace is not None else None
             known = enumerate_numbers(value) if isinstance(value, Numbers) else None
