@@ -177,8 +177,8 @@ def _write(path: Path, chunks: dict[str, str]) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-        os.replace(temporary, path)
+        Path(temporary).replace(path)
     except OSError:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)
+            Path(temporary).unlink()
         raise

@@ -372,10 +372,18 @@ class Decider:
         return self._python[image]
 
     def harmless(self, address: int) -> bool:
-        """Return whether a function of the interpreter is proved to have no effect at all."""
+        """Return whether a function of the interpreter is proved to have no effect.
+
+        What happens at the first call only is left to the walk, which then goes through it.
+        """
         if address not in self._harmless:
             walk = _Walk(self, address, exempt=True, inside=True, budget=_INTERPRETER_BUDGET).run()
-            self._harmless[address] = not walk.effects() and not walk.may_leave_while_dying
+            lasting = [
+                w
+                for w in walk.witnesses.values()
+                if w.path is not Path.DIVERGE and w.occasion is not Occasion.FIRST_CALL
+            ]
+            self._harmless[address] = not lasting and not walk.may_leave_while_dying
         return self._harmless[address]
 
     def label(self, address: int) -> str:

@@ -235,7 +235,7 @@ def _path(steps: Any) -> AccessPath:
 
 
 def compact(blocks: dict[int, CodeBlock], entry: int) -> tuple[CodeBlock, ...]:
-    """Number blocks from the entry and drop those that only lead on to one other.
+    """Give blocks numbers from the entry on and drop those that only lead on to one other.
 
     Parameters
     ----------

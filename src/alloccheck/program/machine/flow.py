@@ -48,9 +48,9 @@ ARGUMENTS = (R.RDI, R.RSI, R.RDX, R.RCX, R.R8, R.R9)
 _WIDEN_AFTER = 10
 """Visits of a block after which values that still change are given up."""
 _SWITCH_LIMIT = 1024
-_STEP_LIMIT = 600_000
-_GENERAL = frozenset(RX.full_register(r) for r in range(R.AL, R.R15 + 1) if RX.is_gpr(r))
-_FULL = {r: RX.full_register(r) for r in range(R.AL, R.R15 + 1) if RX.is_gpr(r)}
+_STEP_LIMIT = 300_000
+_NAMED: list[Any] = list(range(R.AL, R.R15 + 1))
+_FULL = {r: RX.full_register(r) for r in _NAMED if RX.is_gpr(r)}
 _SIZE = {r: RX.size(r) for r in _FULL}
 _HIGH_BYTES = frozenset({R.AH, R.BH, R.CH, R.DH})
 
@@ -313,11 +313,13 @@ class Trace:
             for path in (value.paths if isinstance(value, Pointers) else ())
             if (target := self.local_target(path)) is not None
         ]
+        known = len(self.listing.instructions)
         self.listing.descend(local)
         self.leaders.update(local)
-        for address, fresh in list(self.listing.instructions.items()):
-            if address not in self.reached:
-                self._note_leader(address, fresh)
+        if len(self.listing.instructions) != known:
+            for address, fresh in self.listing.instructions.items():
+                if address not in self.reached:
+                    self._note_leader(address, fresh)
         return local
 
     def local_target(self, path: AccessPath) -> int | None:

@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -126,12 +127,12 @@ class Image:
         """The file on disk, as far as it can be known."""
         if not self.name:
             return os.path.realpath("/proc/self/exe")
-        return os.path.realpath(self.name) if os.path.exists(self.name) else self.name
+        return os.path.realpath(self.name) if Path(self.name).exists() else self.name
 
     @cached_property
     def short(self) -> str:
-        """The last part of the path: ``libm.so.6``."""
-        return os.path.basename(self.name or self.path)
+        """Last part of the path: ``libm.so.6``."""
+        return Path(self.name or self.path).name
 
     @cached_property
     def machine(self) -> int:
@@ -363,7 +364,7 @@ class Image:
         return frozenset(chosen.tolist()) | self._packed_targets()
 
     def _packed_targets(self) -> set[int]:
-        """What the slots of the packed relocations (DT_RELR) hold now."""
+        """Return what the slots of the packed relocations (DT_RELR) hold now."""
         if DT_RELR not in self.dynamic:
             return set()
         data = self.memory.read(self.dynamic[DT_RELR], self.dynamic.get(DT_RELRSZ, 0) & ~7)

@@ -9,6 +9,7 @@ import ctypes
 import importlib
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -103,7 +104,7 @@ def _pointer(capsule: Any) -> int:
 
 def _load(library: str, module: ModuleType | None) -> ctypes.CDLL:
     path = library if module is None else getattr(module, "__file__", None)
-    if not path or (module is not None and ".so" not in os.path.basename(path)):
+    if not path or (module is not None and ".so" not in Path(path).name):
         raise UsageError(f"{library} is a module without machine code of its own")
     try:
         return ctypes.CDLL(path)

@@ -505,10 +505,12 @@ def _targets(
     elif any(link.target is None for link in links):
         problem = "; ".join(link.problem for link in links if link.target is None)
         yield model.Indirect(None, problem)
-    elif len(links) == 1 and links[0].target in names:
-        yield model.Direct(names[links[0].target])
-    elif all(link.target in names for link in links):
-        found = tuple(names[link.target] for link in links if link.target is not None)
-        yield model.Indirect(found, event.text)
     else:
-        yield model.Unread("beyond the budget of the walk")
+        reached = [link.target for link in links if link.target is not None]
+        found = tuple(names[target] for target in reached if target in names)
+        if len(found) < len(links):
+            yield model.Unread("beyond the budget of the walk")
+        elif len(found) == 1:
+            yield model.Direct(found[0])
+        else:
+            yield model.Indirect(found, event.text)
