@@ -301,8 +301,8 @@ class Decider:
         self.budget = budget
         self.names = names
 
-        def accepted(slot: str) -> str:
-            return Trust.POINTERS if Trust.POINTERS in assumptions or slot in accept else ""
+        def accepted(slot: str) -> bool:
+            return Trust.POINTERS in assumptions or slot in accept
 
         self.walker = walker or Walker(regions=regions, store=store, accept=accepted)
         self.table: SymbolTable = symbol_table()
@@ -471,7 +471,7 @@ class Decider:
                 step.problem,
                 step.got or link.got,
                 step.lazy or link.lazy,
-                step.accepted or link.accepted,
+                link.accepted + step.accepted,
             )
         return link
 
@@ -722,7 +722,7 @@ class _Walk:
             self._assume(Trust.DEATH, label, decider.table.death_reason)
             return
         known = decider.known(address)
-        if known is not None and not self.inside:
+        if known is not None:
             self._note_known(known, _Visit(address, dying, (*trail, label)), event, caller)
             return
         if decider.is_interpreter(image) and not self.inside and not decider.harmless(address):
@@ -851,8 +851,8 @@ class _Walk:
             self._add(Effect.DISPATCH, visit, link.slot, reason, "", site=site)
         elif link.got:
             self._assume(Trust.GOT, link.slot)
-        if link.accepted:
-            self._assume(Trust.POINTERS, link.slot)
+        for slot in link.accepted:
+            self._assume(Trust.POINTERS, slot)
         if link.lazy:
             reason = "the dynamic linker binds this call when it is first made"
             for effect in (Effect.ALLOCATE, Effect.BLOCK):

@@ -76,8 +76,8 @@ class Link:
         Whether the pointer is a slot of the dynamic linker in writable memory.
     lazy : bool
         Whether the slot is bound at the first call only.
-    accepted : str
-        Name of the assumption that let a writable pointer be followed, or ``""``.
+    accepted : tuple of str
+        Writable pointers that were followed because the caller accepted them.
     """
 
     target: int | None
@@ -85,7 +85,7 @@ class Link:
     problem: str = ""
     got: bool = False
     lazy: bool = False
-    accepted: str = ""
+    accepted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +148,8 @@ class Walker:
     store : ChunkStore, optional
         Where chunks are kept.
     accept : callable, optional
-        Given ``library+0x123`` of a writable pointer, returns the name of the assumption under
-        which its present value may be followed, or ``""``.
+        Given ``library+0x123`` of a writable pointer, returns whether its present value may be
+        followed.
     machine : int, optional
         ELF machine number of code outside images.
     keep_addresses : bool, optional
@@ -172,7 +172,7 @@ class Walker:
         images: Iterable[Image] | None = None,
         regions: Iterable[Region] = (),
         store: ChunkStore | None = None,
-        accept: Callable[[str], str] = lambda slot: "",
+        accept: Callable[[str], bool] = lambda slot: False,
         machine: int | None = None,
         keep_addresses: bool = False,
     ) -> None:
@@ -297,7 +297,8 @@ class Walker:
             See `AccessPath`.
         """
         address = (base + path[0]) & _MASK
-        slots, accepted = [], ""
+        slots: list[str] = []
+        accepted: list[str] = []
         got = lazy = False
         for step in path[1:]:
             slot = self._slot_name(address)
@@ -313,11 +314,10 @@ class Walker:
             if not is_immutable(self.memory, address):
                 if is_got:
                     got = True
+                elif self.accept(slot):
+                    accepted.append(slot)
                 else:
-                    named = self.accept(slot)
-                    if not named:
-                        return Link(None, slot, f"writable pointer at {slot}")
-                    accepted = named
+                    return Link(None, slot, f"writable pointer at {slot}")
             if (
                 is_got
                 and holder is not None
@@ -333,8 +333,8 @@ class Walker:
             address = (value + step) & _MASK
         where = " -> ".join(slots)
         if address == 0:
-            return Link(None, where, "null pointer", got, lazy, accepted)
-        return Link(address, where, "", got, lazy, accepted)
+            return Link(None, where, "null pointer", got, lazy, tuple(accepted))
+        return Link(address, where, "", got, lazy, tuple(accepted))
 
     def _is_lazy_stub(self, address: int) -> bool:
         try:
