@@ -42,14 +42,6 @@ def answer_for(code, machine=EM_X86_64):
     return Decider(walker=walker).decide(0x10000)
 
 
-def assemble(*lines):
-    """Encode instructions given as iced constructors."""
-    encoder = iced.BlockEncoder(64)
-    for line in lines:
-        encoder.add(line)
-    return encoder.encode(0x10000)
-
-
 def test_plain_return_is_clean():
     answer = answer_for(bytes.fromhex("c3"))
     assert answer.effects == frozenset()
@@ -94,19 +86,7 @@ def test_getpid_by_number_is_clean_on_both_machines():
 
 
 def decide_a64(code):
-    memory = CodeMemory(code)
-    walker = Walker(
-        memory=memory, images=(), regions=[Region(0x10000, len(code), "jit")], machine=EM_AARCH64
-    )
-    decider = Decider(walker=walker)
-    decider.system_call = staticmethod(lambda node, number: _classify_a64(number))
-    return decider.decide(0x10000)
-
-
-def _classify_a64(number):
-    from alloccheck.program.machine.syscalls import classify
-
-    return classify(EM_AARCH64, number)
+    return answer_for(code, EM_AARCH64)
 
 
 def test_code_outside_every_library_is_unknown():

@@ -23,7 +23,7 @@ from alloccheck.program.machine.chunk import (
     Event,
     EventKind,
 )
-from alloccheck.program.machine.images import EM_X86_64, Image
+from alloccheck.program.machine.images import Image
 from alloccheck.program.machine.lookup import symbol_address
 from alloccheck.program.machine.syscalls import KnownSystemCall, SystemCallKind, classify
 from alloccheck.program.machine.walk import ChunkStore, Link, Node, Region, Walker
@@ -542,10 +542,10 @@ class Decider:
             self.system_call(node, number).kind in ends for number in event.numbers or ()
         )
 
-    @staticmethod
-    def system_call(node: Node, number: int) -> KnownSystemCall:
+    def system_call(self, node: Node, number: int) -> KnownSystemCall:
         """Look a system call of a chunk up."""
-        return classify(node.image.machine if node.image is not None else EM_X86_64, number)
+        image = node.image
+        return classify(image.machine if image is not None else self.walker.machine, number)
 
     def dooms(self, address: int) -> bool:
         """Return whether calling this function surely ends the process.

@@ -182,7 +182,7 @@ class Walker:
         self.accept = accept
         self.keep_addresses = keep_addresses
         self._store = store
-        self._machine = _host_machine() if machine is None else machine
+        self.machine = _host_machine() if machine is None else machine
         self._nodes: dict[tuple[int, bool], Node] = {}
         self._constant: dict[Image, ConstantVariables] = {}
 
@@ -309,7 +309,7 @@ class Walker:
                 value = pointer(self.memory, address)
             except Unreadable:
                 return Link(None, slot, f"unreadable pointer at {slot}")
-            machine = holder.machine if holder is not None else self._machine
+            machine = holder.machine if holder is not None else self.machine
             is_got = relocation is not None and relocation.kind in GOT_TYPES.get(machine, ())
             if not is_immutable(self.memory, address):
                 if is_got:
@@ -373,7 +373,7 @@ class Walker:
     def _read_chunk(self, address: int, image: Image | None, trace: bool) -> Chunk:
         low, high, framed = self._range(address, image)
         base = image.base if image is not None else 0
-        machine = image.machine if image is not None else self._machine
+        machine = image.machine if image is not None else self.machine
         code = self.memory.read(low, high - low)
         if machine == EM_X86_64:
             return x86_64.read_chunk(
