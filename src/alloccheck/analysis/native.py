@@ -16,6 +16,7 @@ from typing import Any
 from alloccheck.analysis.contracts import Contract, ContractEffect
 from alloccheck.analysis.native_symbols import KnownSymbol, SymbolTable, symbol_table
 from alloccheck.effects import Effect, Guarantee, Occasion, Path
+from alloccheck.errors import ProgramError
 from alloccheck.program.machine.chunk import (
     Chunk,
     CodeBlock,
@@ -639,14 +640,22 @@ class _Walk:
 
     def run(self) -> _Walk:
         """Visit everything that is reached."""
-        self._enter(self.entry, False, ())
+        try:
+            self._enter(self.entry, False, ())
+        except ProgramError as error:
+            visit = _Visit(self.entry, False, ())
+            self._add(Effect.UNKNOWN, visit, f"{self.entry:#x}", str(error), "")
         budget = self.budget or self.decider.budget
         while self.queue:
             visit = self.queue.popleft()
             if len(self.functions) >= budget:
                 self._add(Effect.UNKNOWN, visit, "work limit", f"more than {budget} functions", "")
                 break
-            self._visit(visit)
+            try:
+                self._visit(visit)
+            except ProgramError as error:
+                label = self.decider.label(visit.address)
+                self._add(Effect.UNKNOWN, visit, label, str(error), "")
         return self
 
     def effects(self) -> frozenset[Effect]:

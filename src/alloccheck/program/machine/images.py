@@ -14,9 +14,9 @@ import os
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -56,6 +56,23 @@ GOT_TYPES = {
 JUMP_SLOT = {EM_X86_64: 7, EM_AARCH64: 1026}
 RELATIVE = {EM_X86_64: 8, EM_AARCH64: 1027}
 COPY = {EM_X86_64: 5, EM_AARCH64: 1024}
+
+
+_Result = TypeVar("_Result")
+
+
+def _parses(method: Callable[[Any], _Result]) -> Callable[[Any], _Result]:
+    """Turn what broken tables make Python raise into `ProgramError`."""
+
+    @wraps(method)
+    def guarded(self: Any) -> _Result:
+        try:
+            return method(self)
+        except (struct.error, ValueError, IndexError, OverflowError, TypeError) as error:
+            what = f"{self.short}: {method.__name__.strip('_')}"
+            raise ProgramError(f"{what} cannot be read: {error}") from error
+
+    return guarded
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +162,7 @@ class Image:
         return int.from_bytes(head[18:20], "little")
 
     @cached_property
+    @_parses
     def build_id(self) -> str | None:
         """The GNU build-id, or None."""
         for header in self.headers:
@@ -177,6 +195,7 @@ class Image:
         return sum(h.size for h in self.loads if h.flags & PF_X)
 
     @cached_property
+    @_parses
     def frames(self) -> FrameTable:
         """Function ranges from the unwind tables; empty when there are none."""
         for header in self.headers:
@@ -203,6 +222,7 @@ class Image:
         return Part(low, high, code)
 
     @cached_property
+    @_parses
     def dynamic(self) -> dict[int, int]:
         """Entries of the dynamic section, first of each tag, pointers made live."""
         entries: dict[int, int] = {}
@@ -227,6 +247,7 @@ class Image:
         return strings[offset:end].decode(errors="replace")
 
     @cached_property
+    @_parses
     def _strings(self) -> bytes:
         dynamic = self.dynamic
         if DT_STRTAB not in dynamic:
@@ -242,6 +263,7 @@ class Image:
         return self.mentions(name) and name in self.exports.by_name
 
     @cached_property
+    @_parses
     def _records(self) -> Any:
         """The whole `.dynsym`, as NumPy records."""
         dynamic = self.dynamic
@@ -272,6 +294,7 @@ class Image:
                 return last
 
     @cached_property
+    @_parses
     def exports(self) -> SymbolIndex:
         """Defined dynamic symbols (functions, objects, IFUNCs)."""
         wanted = (STT_NOTYPE, STT_OBJECT, STT_FUNC, STT_GNU_IFUNC)
@@ -298,13 +321,16 @@ class Image:
 
     def describe(self, address: int) -> str:
         """Return the best name for an address in this image."""
+        try:
+            exported = self.exports.describe(address)
+        except ProgramError:
+            exported = None
         return (
-            self.exports.describe(address)
-            or self.file_names.describe(address)
-            or f"sub_{address - self.base:x}"
+            exported or self.file_names.describe(address) or f"sub_{address - self.base:x}"
         )
 
     @cached_property
+    @_parses
     def _relocation_records(self) -> Any:
         dynamic = self.dynamic
         parts = []
@@ -315,6 +341,7 @@ class Image:
         return np.concatenate(parts) if parts else np.zeros(0, _RELA_RECORD)
 
     @cached_property
+    @_parses
     def _versions(self) -> dict[int, str]:
         """Version index to name, from `.gnu.version_r`."""
         dynamic = self.dynamic
@@ -327,10 +354,13 @@ class Image:
                 _, _, index, name, step = struct.unpack("<IHHII", self.memory.read(entry, 16))
                 names[index] = self._string(name)
                 entry += step
+            if not following:
+                break
             at += following
         return names
 
     @cached_property
+    @_parses
     def relocations(self) -> dict[int, Relocation]:
         """Relocations by slot address, those without a symbol's name (RELATIVE) left out."""
         relative = RELATIVE.get(self.machine, -1)
@@ -356,6 +386,7 @@ class Image:
         return table
 
     @cached_property
+    @_parses
     def relative_targets(self) -> frozenset[int]:
         """Addresses that some RELATIVE relocation, packed or not, writes into a slot."""
         records = self._relocation_records

@@ -15,6 +15,9 @@ from typing import Protocol
 from alloccheck.errors import ProgramError
 
 
+LARGEST_READ = 1 << 31
+
+
 class Unreadable(ProgramError):
     """Bytes that should be there are not mapped, or not readable."""
 
@@ -64,6 +67,8 @@ class LiveMemory:
         """Return exactly `size` bytes at `address`, or raise `Unreadable`."""
         if size == 0:
             return b""
+        if not 0 < size <= LARGEST_READ:
+            raise Unreadable(f"{size} bytes at {address:#x} are more than anything has")
         try:
             data = os.pread(self.descriptor, size, address)
         except (OSError, OverflowError, ValueError):
