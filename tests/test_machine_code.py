@@ -81,7 +81,7 @@ def test_a_trap_is_clean_but_not_a_call_that_must_not_return():
 def test_getpid_by_number_is_clean_on_both_machines():
     assert answer_for(bytes.fromhex("b8270000000f05c3")).effects == frozenset()
     # mov x8, #172; svc #0; ret
-    a64 = bytes.fromhex("881580d2" "010000d4" "c0035fd6")
+    a64 = bytes.fromhex("881580d2010000d4c0035fd6")
     assert decide_a64(a64).effects == frozenset()
 
 
@@ -224,9 +224,16 @@ def test_a64_agrees_with_capstone_on_what_is_a_branch():
             continue
         found = branch(word, 0x400000)
         expected = {
-            "b": "jump", "bl": "call", "br": "jump register", "blr": "call register",
-            "ret": "return", "svc": "system", "cbz": "branch", "cbnz": "branch",
-            "tbz": "branch", "tbnz": "branch",
+            "b": "jump",
+            "bl": "call",
+            "br": "jump register",
+            "blr": "call register",
+            "ret": "return",
+            "svc": "system",
+            "cbz": "branch",
+            "cbnz": "branch",
+            "tbz": "branch",
+            "tbnz": "branch",
         }.get(decoded.mnemonic, "branch" if decoded.mnemonic.startswith("b.") else None)
         assert (found[0] if found else None) == expected, decoded
         if found and found[1] is not None:

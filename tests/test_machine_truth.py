@@ -17,8 +17,8 @@ SOURCES = Path(__file__).parent / "native_sources"
 EXPECTATION = re.compile(r"^EXPECT\(([^)]*)\)[^(]*?(\w+)\(", re.M)
 COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
 BUILDS = [
-    ("-O0",),
     ("-O2",),
+    ("-O0",),
     ("-O3", "-fcf-protection=full", "-fno-plt"),
     ("-Os",),
     ("-O2", "-flto", "-s"),
@@ -40,6 +40,13 @@ def build(source, directory, compiler, flags):
         check=True,
     )
     return ctypes.CDLL(str(output))
+
+
+@pytest.fixture(scope="module")
+def optimised(tmp_path_factory):
+    """The C functions at -O2, and the file that they are in."""
+    directory = tmp_path_factory.mktemp("truth")
+    return build("truth.c", directory, COMPILERS[0], ("-O2",)), directory / "truth.so"
 
 
 def seen(answer):
@@ -87,8 +94,8 @@ def test_effects_of_cpp_functions_are_found(flags, tmp_path):
             assert not found, (name, found)
 
 
-def test_program_graph_of_a_switch_reaches_its_allocating_case(tmp_path):
-    library = build("truth.c", tmp_path, COMPILERS[0], ("-O2",))
+def test_program_graph_of_a_switch_reaches_its_allocating_case(optimised):
+    library, _ = optimised
     walker = Walker()
     entry = address(library, "dense_allocating")
     program = to_program(walker.explore(entry, stop=lambda a, image: "libc" in str(image)), walker)
@@ -99,8 +106,8 @@ def test_program_graph_of_a_switch_reaches_its_allocating_case(tmp_path):
     assert walker.locate(entry)[0].function == "dense_allocating"
 
 
-def test_witness_leads_down_to_the_allocator(tmp_path):
-    library = build("truth.c", tmp_path, COMPILERS[0], ("-O2",))
+def test_witness_leads_down_to_the_allocator(optimised):
+    library, _ = optimised
     answer = Decider().decide(address(library, "indirect"))
     witness = next(w for w in answer.witnesses if w.effect is Effect.ALLOCATE)
     assert witness.trail[0] == "truth.so!indirect"
@@ -111,23 +118,23 @@ def test_witness_leads_down_to_the_allocator(tmp_path):
     )
 
 
-def test_without_names_the_walk_finds_the_system_call(tmp_path):
-    library = build("truth.c", tmp_path, COMPILERS[0], ("-O2",))
+def test_without_names_the_walk_finds_the_system_call(optimised):
+    library, _ = optimised
     answer = Decider(names=False).decide(address(library, "indirect"))
     reached = {w.symbol for w in answer.witnesses if w.effect is Effect.ALLOCATE}
     assert {"system call mmap", "system call brk"} <= reached
 
 
-def test_death_is_noted_and_not_forbidden(tmp_path):
-    library = build("truth.c", tmp_path, COMPILERS[0], ("-O2",))
+def test_death_is_noted_and_not_forbidden(optimised):
+    library, _ = optimised
     answer = Decider().decide(address(library, "dying_words"))
     assert answer.effects == frozenset()
     assert any("abort" in death for death in answer.deaths)
     assert {w.path for w in answer.witnesses} == {Way.DIVERGE}
 
 
-def test_accepted_pointer_becomes_an_assumption(tmp_path):
-    library = build("truth.c", tmp_path, COMPILERS[0], ("-O2",))
+def test_accepted_pointer_becomes_an_assumption(optimised):
+    library, _ = optimised
     entry = address(library, "writable_table")
     refused = Decider().decide(entry)
     slots = {w.symbol for w in refused.witnesses if w.effect is Effect.DISPATCH}
@@ -138,9 +145,8 @@ def test_accepted_pointer_becomes_an_assumption(tmp_path):
     assert named == slots
 
 
-def test_stripped_library_is_decided_like_the_full_one(tmp_path):
-    library = build("truth.c", tmp_path, COMPILERS[0], ("-O2",))
-    full = tmp_path / "truth.so"
+def test_stripped_library_is_decided_like_the_full_one(optimised, tmp_path):
+    library, full = optimised
     bare = tmp_path / "bare.so"
     subprocess.run(["strip", "-o", str(bare), str(full)], check=True)
     stripped = ctypes.CDLL(str(bare))

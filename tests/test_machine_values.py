@@ -1,7 +1,8 @@
 """The abstract values stand for every word that the concrete operation can produce."""
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from alloccheck.program.machine import values as v
 

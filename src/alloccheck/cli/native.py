@@ -92,6 +92,8 @@ def native(
         if every == bool(symbols):
             raise UsageError("give symbols, or --all")
         names = all_symbols(library) if every else symbols
+        if not names:
+            raise UsageError(f"{library} offers no functions")
         trust = DEFAULT_TRUST - {Trust(name) for name in distrust}
         if "all" in accept:
             trust |= {Trust.POINTERS}

@@ -325,9 +325,7 @@ class Image:
             exported = self.exports.describe(address)
         except ProgramError:
             exported = None
-        return (
-            exported or self.file_names.describe(address) or f"sub_{address - self.base:x}"
-        )
+        return exported or self.file_names.describe(address) or f"sub_{address - self.base:x}"
 
     @cached_property
     @_parses

@@ -14,7 +14,6 @@ from typing import Protocol
 
 from alloccheck.errors import ProgramError
 
-
 LARGEST_READ = 1 << 31
 
 
