@@ -12,7 +12,7 @@ from alloccheck.program.machine.chunk import from_json, to_json
 from alloccheck.program.machine.lookup import symbol_address
 from alloccheck.program.machine.walk import Walker
 
-NAMES = "sin exp pow clog hypot fma log10 cbrt".split()
+NAMES = "sin clog hypot fma cbrt".split()
 
 
 def fill(directory):

@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from alloccheck.cli.native import native
+from alloccheck.program.machine.lookup import all_functions
 
 
 @pytest.fixture(autouse=True)
@@ -90,9 +91,18 @@ def test_all_functions_of_a_small_library(tmp_path):
     assert result.exit_code == 1
 
 
-def test_library_without_functions_is_a_wrong_question():
-    result = call("libdl.so.2", "--all")
+def test_library_without_functions_is_a_wrong_question(tmp_path):
+    source, output = tmp_path / "none.c", tmp_path / "none.so"
+    source.write_text("int data = 3;")
+    subprocess.run(["gcc", "-nostdlib", "-fPIC", "-shared", str(source), "-o", str(output)])
+    result = call(str(output), "--all")
     assert result.exit_code == 2 and "no functions" in result.stderr
+
+
+def test_every_version_of_a_symbol_is_listed():
+    found = all_functions("libm.so.6")
+    versions = [name for name in found if name.startswith("pow@")]
+    assert len(versions) == 2 and found[versions[0]] != found[versions[1]]
 
 
 def test_verbose_shows_what_was_read():

@@ -34,11 +34,9 @@ def expectations(source):
 
 def build(source, directory, compiler, flags):
     output = directory / f"{Path(source).stem}.so"
-    subprocess.run(
-        [compiler, *flags, "-w", "-fPIC", "-shared", "-Wl,-z,now", str(SOURCES / source)]
-        + ["-o", str(output), "-lm"],
-        check=True,
-    )
+    options = [*flags, "-w", "-fPIC", "-shared", "-Wl,-z,now"]
+    command = [compiler, *options, str(SOURCES / source), "-o", str(output), "-lm"]
+    subprocess.run(command, check=True)
     return ctypes.CDLL(str(output))
 
 

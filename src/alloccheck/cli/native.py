@@ -15,7 +15,7 @@ from alloccheck.analysis.native import DEFAULT_TRUST, Decider, NativeAnswer, Nat
 from alloccheck.effects import Effect, Guarantee, Occasion, Path
 from alloccheck.errors import AllocCheckException, UsageError
 from alloccheck.native_cache import ChunkCache
-from alloccheck.program.machine.lookup import all_symbols, symbol_address
+from alloccheck.program.machine.lookup import all_functions, symbol_address
 
 PROVED, FOUND, UNDECIDED = 0, 1, 2
 _OPEN = frozenset({Effect.UNKNOWN, Effect.DISPATCH})
@@ -91,14 +91,17 @@ def native(
         forbidden = _forbidden(effects)
         if every == bool(symbols):
             raise UsageError("give symbols, or --all")
-        names = all_symbols(library) if every else symbols
-        if not names:
+        addresses = (
+            all_functions(library)
+            if every
+            else {symbol: symbol_address(library, symbol) for symbol in symbols}
+        )
+        if not addresses:
             raise UsageError(f"{library} offers no functions")
         trust = DEFAULT_TRUST - {Trust(name) for name in distrust}
         if "all" in accept:
             trust |= {Trust.POINTERS}
         cache = None if no_cache else ChunkCache()
-        addresses = _addresses(library, names, skip=every)
         decider = Decider(assumptions=trust, accept=frozenset(accept), store=cache)
         judged = {
             name: _Judged(decider.decide(address), forbidden, warm)
@@ -140,18 +143,6 @@ class _Judged:
             if witness.effect in self.forbidden and witness.path is not Path.DIVERGE and not late:
                 first.setdefault((witness.effect, witness.occasion), witness)
         return list(first.values())
-
-
-def _addresses(library: str, names: Iterable[str], *, skip: bool) -> dict[str, int]:
-    """Look names up; with `skip`, leave out old versions that the linker does not offer."""
-    found = {}
-    for name in names:
-        try:
-            found[name] = symbol_address(library, name)
-        except UsageError:
-            if not skip:
-                raise
-    return found
 
 
 def _exit_code(judged: Iterable[_Judged]) -> int:

@@ -99,8 +99,18 @@ class ConstantVariables:
         return self._decided[relative]
 
     def still(self, constant: ConstantGlobal) -> bool:
-        """Return whether a variable that was constant before still is, with the same value."""
-        return self.find((constant.address,)) == constant
+        """Return whether a variable that its own library never writes still has the same value.
+
+        What may have changed since the library was read is the value, and who else is loaded.
+        """
+        symbol = self._variables.get(constant.address)
+        if symbol is None or symbol.size != constant.size:
+            return False
+        try:
+            value = int.from_bytes(self.image.memory.read(symbol.address, symbol.size), "little")
+            return value == constant.value and self._is_private(symbol)
+        except ProgramError:
+            return False
 
     def _decide(self, symbol: Symbol) -> ConstantGlobal | None:
         image = self.image

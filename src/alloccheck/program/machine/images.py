@@ -297,21 +297,21 @@ class Image:
     @_parses
     def exports(self) -> SymbolIndex:
         """Defined dynamic symbols (functions, objects, IFUNCs)."""
-        wanted = (STT_NOTYPE, STT_OBJECT, STT_FUNC, STT_GNU_IFUNC)
-        found = []
-        records = self._records
-        for record in records[records["section"] != 0]:
-            kind = int(record["info"]) & 15
-            # 0xfff1 is SHN_ABS: version names, not code.
-            if kind in wanted and int(record["section"]) != 0xFFF1:
-                found.append(
-                    Symbol(
-                        self.base + int(record["value"]),
-                        self._string(int(record["name"])),
-                        int(record["size"]),
-                        kind,
-                    )
-                )
+        records, strings, base = self._records, self._strings, self.base
+        kinds = records["info"] & 15
+        wanted = np.isin(kinds, (STT_NOTYPE, STT_OBJECT, STT_FUNC, STT_GNU_IFUNC))
+        # 0xfff1 is SHN_ABS: version names, not code.
+        chosen = records[wanted & (records["section"] != 0) & (records["section"] != 0xFFF1)]
+        found = [
+            Symbol(base + value, strings[name : strings.index(b"\0", name)].decode(), size, kind)
+            for name, value, size, kind in zip(
+                chosen["name"].tolist(),
+                chosen["value"].tolist(),
+                chosen["size"].tolist(),
+                (chosen["info"] & 15).tolist(),
+                strict=True,
+            )
+        ]
         return SymbolIndex(found)
 
     @cached_property

@@ -44,10 +44,7 @@ def symbol_address(library: str, symbol: str) -> int:
     if symbol in capsules:
         return _pointer(capsules[symbol])
     loaded = _load(library, module)
-    try:
-        address = ctypes.cast(getattr(loaded, symbol), ctypes.c_void_p).value
-    except (AttributeError, ValueError):
-        address = None
+    address = _exported(loaded, symbol)
     if address:
         return address
     local = _image(loaded).file_names.by_name.get(symbol)
@@ -56,8 +53,11 @@ def symbol_address(library: str, symbol: str) -> int:
     return local.address
 
 
-def all_symbols(library: str) -> tuple[str, ...]:
-    """Return the names of the functions that a library or extension module offers.
+def all_functions(library: str) -> dict[str, int]:
+    """Return names and addresses of the functions that a library or extension module offers.
+
+    Of several versions of a name each one has its address added, as in ``pow@0x10170``; an
+    indirect function stands for what the linker chose on this machine.
 
     Raises
     ------
@@ -66,16 +66,33 @@ def all_symbols(library: str) -> tuple[str, ...]:
 
     Examples
     --------
-    >>> "sin" in all_symbols("libm.so.6")
+    >>> "sin" in all_functions("libm.so.6")
     True
     """
     module = _module(library)
     capsules = _capsules(module)
     if capsules:
-        return tuple(sorted(capsules))
-    image = _image(_load(library, module))
-    kinds = (STT_FUNC, STT_GNU_IFUNC)
-    return tuple(sorted({s.name for s in image.exports.ordered if s.kind in kinds}))
+        return {name: _pointer(capsules[name]) for name in sorted(capsules)}
+    loaded = _load(library, module)
+    image = _image(loaded)
+    found: dict[str, set[int]] = {}
+    for symbol in image.exports.ordered:
+        if symbol.kind == STT_FUNC:
+            found.setdefault(symbol.name, set()).add(symbol.address)
+        elif symbol.kind == STT_GNU_IFUNC and (chosen := _exported(loaded, symbol.name)):
+            found.setdefault(symbol.name, set()).add(chosen)
+    return {
+        name if len(addresses) == 1 else f"{name}@{address - image.base:#x}": address
+        for name, addresses in sorted(found.items())
+        for address in sorted(addresses)
+    }
+
+
+def _exported(loaded: ctypes.CDLL, symbol: str) -> int | None:
+    try:
+        return ctypes.cast(getattr(loaded, symbol), ctypes.c_void_p).value
+    except (AttributeError, ValueError):
+        return None
 
 
 def _module(library: str) -> ModuleType | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import bisect
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,8 +28,7 @@ SYMBOL_RECORD = np.dtype(
 )
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Symbol:
+class Symbol(NamedTuple):
     """A defined symbol; `address` is live."""
 
     address: int
