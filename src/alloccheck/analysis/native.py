@@ -24,6 +24,7 @@ from alloccheck.program.machine.chunk import (
     Event,
     EventKind,
 )
+from alloccheck.program.machine.handlers import landing_pads
 from alloccheck.program.machine.images import Image
 from alloccheck.program.machine.lookup import symbol_address
 from alloccheck.program.machine.syscalls import KnownSystemCall, SystemCallKind, classify
@@ -637,6 +638,7 @@ class _Walk:
     assumptions: set[NativeAssumption] = field(default_factory=set)
     queue: deque[_Visit] = field(default_factory=deque)
     queued: set[tuple[int, bool]] = field(default_factory=set)
+    visited: list[_Visit] = field(default_factory=list)
 
     def run(self) -> _Walk:
         """Visit everything that is reached."""
@@ -646,7 +648,7 @@ class _Walk:
             visit = _Visit(self.entry, False, ())
             self._add(Effect.UNKNOWN, visit, f"{self.entry:#x}", str(error), "")
         budget = self.budget or self.decider.budget
-        while self.queue:
+        while self.queue or self._handlers():
             visit = self.queue.popleft()
             if len(self.functions) >= budget:
                 self._add(Effect.UNKNOWN, visit, "work limit", f"more than {budget} functions", "")
@@ -657,6 +659,38 @@ class _Walk:
                 label = self.decider.label(visit.address)
                 self._add(Effect.UNKNOWN, visit, label, str(error), "")
         return self
+
+    def _handlers(self) -> bool:
+        """Take up the exception handlers of what was visited, once something may throw.
+
+        Returns
+        -------
+        bool
+            Whether there was one that was not taken up before.
+        """
+        throws = (Effect.RAISE, Effect.DISPATCH, Effect.UNKNOWN)
+        if not any(effect in throws for effect, _, _, _ in self.witnesses):
+            return False
+        for visit in self.visited:
+            node = self.decider.local(visit.address, self.exempt).node
+            if node.image is None or node.chunk is None:
+                continue
+            for part in node.chunk.parts:
+                self._take_up(visit, node.image, node.image.base + part)
+        self.visited.clear()
+        return bool(self.queue)
+
+    def _take_up(self, visit: _Visit, image: Image, part: int) -> None:
+        try:
+            pads = landing_pads(image, part)
+        except ProgramError as error:
+            self._add(Effect.UNKNOWN, visit, self.decider.label(part), str(error), "")
+            return
+        for pad in pads:
+            if (pad, visit.dying) not in self.queued:
+                self.queued.add((pad, visit.dying))
+                trail = (*visit.trail, f"{self.decider.label(visit.address)} (handler)")
+                self.queue.append(_Visit(pad, visit.dying, trail))
 
     def effects(self) -> frozenset[Effect]:
         """Return the effects outside process death."""
@@ -790,6 +824,7 @@ class _Walk:
     def _visit(self, visit: _Visit) -> None:
         local = self.decider.local(visit.address, self.exempt)
         node = local.node
+        self.visited.append(visit)
         self.functions[visit.address] = node.label
         if node.image is not None:
             self.images[node.image] = None
@@ -797,9 +832,16 @@ class _Walk:
             self._add(Effect.UNKNOWN, visit, node.label, node.problem, "")
             return
         self._note_trust(visit, node, node.chunk)
+        if visit.dying and self._may_escape(visit.address):
+            self.may_leave_while_dying = True
         for step in local.steps:
             dying = visit.dying or step.doomed
             self._event(_Visit(visit.address, dying, visit.trail), node, step)
+
+    def _may_escape(self, address: int) -> bool:
+        """Return whether a function is not shown to return to its caller on every path."""
+        node = self.decider.walker.node(address, trace=True)
+        return node.chunk is None or any(b.ending is Ending.ESCAPE for b in node.chunk.blocks)
 
     def _note_trust(self, visit: _Visit, node: Node, chunk: Chunk) -> None:
         """Record the assumptions under which a chunk was read."""

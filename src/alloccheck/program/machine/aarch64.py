@@ -63,6 +63,8 @@ def branch(word: int, at: int) -> tuple[str, int | None] | None:
         kinds = {0: "jump register", 1: "call register", 2: "return"}
         kinds |= {8: "jump register", 9: "call register"}
         return kinds.get(operation, "invalid"), None
+    if word >> 24 & 0x7F in (0x74, 0x75):  # compare and branch, a later extension
+        return "invalid", None
     if word & 0xFFE0001F == 0xD4000001:
         return "system", None
     if word >> 24 == 0xD4 or word >> 16 == 0:  # brk, hlt, other exceptions; udf
@@ -99,8 +101,12 @@ def _number(words: list[int], position: int, leaders: set[int]) -> tuple[int, ..
         word = words[back]
         if word & 0xFFE0001F in (0xD2800008, 0x52800008):
             return (word >> 5 & 0xFFFF,)
-        # Anything else that names x8 as its target, or another way in, ends the search.
-        if word & 0x1F == 8 or back + 1 in leaders or branch(word, 0) is not None:
+        # Anything else that names x8, or another way in, ends the search.
+        if (
+            8 in (word >> shift & 0x1F for shift in (0, 5, 10, 16))
+            or back + 1 in leaders
+            or branch(word, 0) is not None
+        ):
             return None
     return None
 
@@ -141,7 +147,9 @@ def read_chunk(code: bytes, low: int, high: int, entry: int, *, framed: bool = T
     words = list(struct.unpack(f"<{count}I", code[: 4 * count]))
     reader = _Reader(words, low, entry)
     blocks = reader.read()
-    return Chunk(entry, low, high, compact(blocks, entry), (), (), len(reader.seen), False, framed)
+    return Chunk(
+        entry, low, high, compact(blocks, entry), (), (), (low,), len(reader.seen), False, framed
+    )
 
 
 class _Reader:

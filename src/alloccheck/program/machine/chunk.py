@@ -113,6 +113,8 @@ class Chunk:
         Variables that decided a branch.
     unbounded : tuple of int
         Places where a jump table was read whose index has no proven bound.
+    parts : tuple of int
+        Where the ranges that the function is spread over begin.
     instructions : int
         How many instructions were read.
     traced : bool
@@ -129,6 +131,7 @@ class Chunk:
     blocks: tuple[CodeBlock, ...]
     constants: tuple[ConstantGlobal, ...] = ()
     unbounded: tuple[int, ...] = ()
+    parts: tuple[int, ...] = ()
     instructions: int = 0
     traced: bool = False
     framed: bool = True
@@ -177,6 +180,7 @@ def to_json(chunk: Chunk) -> list[Any]:
         flags,
         constants,
         list(chunk.unbounded),
+        list(chunk.parts),
         blocks,
     ]
 
@@ -189,7 +193,7 @@ def from_json(data: Any) -> Chunk:
     ValueError, TypeError, IndexError
         If the data does not have that form.
     """
-    entry, low, high, instructions, flags, constants, unbounded, blocks = data
+    entry, low, high, instructions, flags, constants, unbounded, parts, blocks = data
     if not blocks:
         raise ValueError("a chunk has at least one block")
     count = len(blocks)
@@ -222,6 +226,7 @@ def from_json(data: Any) -> Chunk:
         tuple(built),
         tuple(ConstantGlobal(int(a), int(s), int(v), str(n)) for a, s, v, n in constants),
         tuple(int(site) for site in unbounded),
+        tuple(int(low) for low in parts),
         int(instructions),
         bool(flags & 1),
         bool(flags & 2),

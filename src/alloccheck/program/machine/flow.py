@@ -146,6 +146,10 @@ class Trace:
         Loads from the table of a `switch` whose index has no proven bound.
     balanced : dict
         For each return or jump, whether the stack pointer provably is what it was at entry.
+    unbalanced : set
+        Returns and jumps at which it provably is not.
+    rewrites_return : bool
+        Whether the place of the return address is written.
     """
 
     def __init__(
@@ -165,6 +169,8 @@ class Trace:
         self.targets: dict[int, Abstract] = {}
         self.arguments: dict[int, dict[int, Known]] = {}
         self.balanced: dict[int, bool] = {}
+        self.unbalanced: set[int] = set()
+        self.rewrites_return = False
         self.leaders: set[int] = {self.entry}
         self.unbounded: set[int] = set()
         self._jumps = any(
@@ -285,8 +291,10 @@ class Trace:
         return found
 
     def _note_exit(self, at: int, state: State) -> None:
-        balanced = state.registers.get(R.RSP) == Frame(0, 0)
-        self.balanced[at] = self.balanced.get(at, True) and balanced
+        top = state.registers.get(R.RSP)
+        self.balanced[at] = self.balanced.get(at, True) and top == Frame(0, 0)
+        if isinstance(top, Frame) and top.origin == 0 and top.offset != 0:
+            self.unbalanced.add(at)
         self._note_arguments(at, state)
 
     def _note_arguments(self, at: int, state: State) -> None:
@@ -300,6 +308,10 @@ class Trace:
             joined = {k: v.join(before[k], n) for k, n in known.items() if k in before}
             known = {k: n for k, n in joined.items() if n is not None}
         self.arguments[at] = known
+
+    def returns_elsewhere(self, at: int) -> bool:
+        """Return whether a return leads elsewhere than to the caller, as far as is known."""
+        return at in self.unbalanced or self.rewrites_return
 
     def _record(self, at: int, value: Abstract) -> None:
         self.targets[at] = v.join(self.targets[at], value) if at in self.targets else value
@@ -432,6 +444,8 @@ class Trace:
         """Write to memory; `near` says that an unknown address may be in the frame."""
         if isinstance(value, Frame):
             self._escape()
+        if isinstance(where, Frame) and where.origin == 0 and -size < where.offset < 8:
+            self.rewrites_return = True
         if isinstance(where, Frame):
             self._forget(where, size, state)
             if value is not None and size:
@@ -480,8 +494,12 @@ class Trace:
         for register in clobbered:
             self._write_register(register, None, state)
         state.flags = None
-        if self._escaped:
-            state.slots.clear()
+        top = state.registers.get(R.RSP)
+        for key in list(state.slots):
+            # Below the stack pointer the called function has its own frame.
+            below = isinstance(top, Frame) and (key[0] != top.origin or key[1] < top.offset)
+            if self._escaped or below:
+                del state.slots[key]
 
     def _step(self, instruction: Any, state: State) -> None:
         handler = _HANDLERS.get(instruction.mnemonic)

@@ -38,16 +38,22 @@ class FrameTable:
             return int(self.starts[index]), int(self.ends[index])
         return None
 
+    def description(self, start: int) -> int | None:
+        """Return the address of the FDE whose range begins at `start`, or None."""
+        index = int(np.searchsorted(self.starts, start))
+        if index >= len(self.starts) or int(self.starts[index]) != start:
+            return None
+        return int(self.descriptions[index])
+
     def starts_midway(self, memory: Memory, start: int) -> bool:
         """Return whether the range that begins at `start` is a part of another function.
 
         Compilers move unlikely code elsewhere. The unwind rules of such a part begin with the
         frame as it was at the jump; those of a function begin with an advance (or have none).
         """
-        index = int(np.searchsorted(self.starts, start))
-        if index >= len(self.starts) or int(self.starts[index]) != start:
+        at = self.description(start)
+        if at is None:
             return False
-        at = int(self.descriptions[index])
         length, back = struct.unpack("<II", memory.read(at, 8))
         augmentation = memory.read(at + 4 - back + 9, 1)
         if augmentation != b"z" or not 13 < length < 1 << 16:

@@ -45,6 +45,7 @@ from alloccheck.program.machine.values import (
 _BRANCHES = frozenset({Flow.CONDITIONAL_BRANCH, Flow.XBEGIN_XABORT_XEND})
 _LINE = frozenset({Flow.NEXT, Flow.CALL, Flow.INDIRECT_CALL, Flow.INTERRUPT})
 _NEAR_RETURN = frozenset({Mnemonic.RET})
+_LOOK_BACK = 48
 _XABORT = frozenset({Mnemonic.XABORT, Mnemonic.XEND})
 
 
@@ -98,7 +99,8 @@ def read_chunk(source: Source, entry: int, *, trace: bool, keep_addresses: bool 
     reader = ConstantReader(source.memory, source.image, source.base, source.variables)
     problems: list[str] = []
     followed: Trace | None = None
-    if trace or variables or any(map(_needs_values, listing.instructions.values())):
+    odd = _odd_returns(listing)
+    if trace or variables or odd or any(map(_needs_values, listing.instructions.values())):
         try:
             followed = Trace(
                 listing,
@@ -111,7 +113,8 @@ def read_chunk(source: Source, entry: int, *, trace: bool, keep_addresses: bool 
             problems.append("too large to follow its values")
     if listing.exhausted:
         problems.append("more instructions than are read for one function")
-    blocks = _Builder(listing, followed).build(entry)
+    switches = frozenset(at for at, kind in odd.items() if kind == "switch")
+    blocks = _Builder(listing, followed, switches).build(entry)
     if problems:
         blocks[entry] = _with_problems(blocks[entry], entry, problems)
     reached = frozenset(listing.instructions if followed is None else followed.reached)
@@ -122,6 +125,7 @@ def read_chunk(source: Source, entry: int, *, trace: bool, keep_addresses: bool 
         compact(blocks, entry),
         tuple(reader.used.values()),
         () if followed is None else tuple(sorted(followed.unbounded)),
+        tuple(part.low for part in listing.parts),
         len(reached),
         followed is not None,
         source.framed,
@@ -140,6 +144,54 @@ def _mentioned(listing: Listing, variables: ConstantVariables | None) -> bool:
         instruction.is_ip_rel_memory_operand and instruction.ip_rel_memory_address in mentions
         for instruction in listing.instructions.values()
     )
+
+
+def _odd_returns(listing: Listing) -> dict[int, str]:
+    """Return the returns that may not lead to the caller.
+
+    Looks back from each return: ``switch`` when the last that happened to the stack pointer is
+    that another one was loaded; ``rewrite`` when a value was pushed or put where the return
+    address is, which only value analysis can judge.
+    """
+    found = {}
+    ordered = sorted(listing.instructions)
+    place = {at: k for k, at in enumerate(ordered)}
+    for at in ordered:
+        if listing.instructions[at].flow_control != Flow.RETURN:
+            continue
+        following = at
+        for k in range(place[at] - 1, max(-1, place[at] - _LOOK_BACK), -1):
+            instruction = listing.instructions[ordered[k]]
+            if instruction.next_ip != following or instruction.flow_control != Flow.NEXT:
+                break
+            following = instruction.ip
+            kind = _stack_change(instruction)
+            if kind == "settled":
+                break
+            if kind:
+                found[at] = kind
+                break
+    return found
+
+
+def _stack_change(instruction: Any) -> str:
+    """Classify what an instruction before a return does to the stack."""
+    mnemonic, register = instruction.mnemonic, iced.Register
+    if mnemonic in (Mnemonic.POP, Mnemonic.LEAVE):
+        return "settled"
+    if mnemonic == Mnemonic.PUSH:
+        return "rewrite"
+    if not instruction.op_count:
+        return ""
+    if instruction.op0_kind == iced.OpKind.REGISTER and instruction.op0_register == register.RSP:
+        if mnemonic not in (Mnemonic.MOV, Mnemonic.XCHG):
+            return "settled"
+        return "settled" if instruction.op1_register == register.RBP else "switch"
+    if instruction.op0_kind == iced.OpKind.MEMORY and instruction.memory_base == register.RSP:
+        reads = (Mnemonic.CMP, Mnemonic.TEST)
+        at_return = instruction.memory_displacement == 0 and mnemonic not in reads
+        return "rewrite" if at_return else ""
+    return ""
 
 
 def _needs_values(instruction: Any) -> bool:
@@ -167,7 +219,10 @@ class _Builder:
     A place outside the range that is jumped to gets a block of its own under a negative key.
     """
 
-    def __init__(self, listing: Listing, trace: Trace | None) -> None:
+    def __init__(
+        self, listing: Listing, trace: Trace | None, switches: frozenset[int] = frozenset()
+    ) -> None:
+        self.switches = switches
         self.listing = listing
         self.trace = trace
         self.blocks: dict[int, CodeBlock] = {}
@@ -243,8 +298,17 @@ class _Builder:
         if flow == Flow.INDIRECT_BRANCH:
             return self._indirect(at, instruction, events)
         if flow == Flow.RETURN and instruction.mnemonic in _NEAR_RETURN:
-            return CodeBlock(tuple(events), (), self._ending(at, Ending.RETURN))
+            return self._return(at, instruction, events)
         return self._strange(at, instruction, events)
+
+    def _return(self, at: int, instruction: Any, events: list[Event]) -> CodeBlock:
+        trace = self.trace
+        rewritten = trace is not None and trace.whole and trace.returns_elsewhere(at)
+        if at in self.switches or rewritten:
+            text = f"{instruction} to an address that the code provides"
+            events.append(Event(EventKind.JUMP, at, None, text=text))
+            return CodeBlock(tuple(events), (), Ending.ESCAPE)
+        return CodeBlock(tuple(events), (), self._ending(at, Ending.RETURN))
 
     @staticmethod
     def _strange(at: int, instruction: Any, events: list[Event]) -> CodeBlock:
