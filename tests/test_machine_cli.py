@@ -28,10 +28,11 @@ def test_clean_functions_exit_with_zero():
 
 
 def test_allocating_function_shows_its_witness():
-    result = call("libc.so.6", "fopen")
+    result = call("libc.so.6", "setvbuf", "tempnam")
     assert result.exit_code == 1
     assert "allocate (every call)" in result.stdout
-    assert "libc.so.6!fopen -> " in result.stdout and "libc.so.6!malloc" in result.stdout
+    assert "libc.so.6!tempnam -> " in result.stdout
+    assert "libc.so.6!strdup" in result.stdout or "libc.so.6!malloc" in result.stdout
 
 
 def test_undecided_exits_with_two():

@@ -70,6 +70,36 @@ def test_each_open_end_is_an_effect(code, effect):
     assert effect in answer_for(bytes.fromhex(code)).effects
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "50c3",  # push rax; ret
+        "48890424c3",  # mov [rsp], rax; ret
+        "4889ccc3",  # mov rsp, rcx; ret
+        "488b27c3",  # mov rsp, [rdi]; ret
+        "4883ec08c3",  # sub rsp, 8; ret, followed by value analysis only when asked
+    ],
+)
+def test_a_return_to_somewhere_else_is_an_open_end(code):
+    memory = CodeMemory(bytes.fromhex(code))
+    walker = Walker(
+        memory=memory,
+        images=(),
+        regions=[Region(0x10000, len(memory.code), "jit")],
+        machine=EM_X86_64,
+    )
+    node = walker.node(0x10000, trace=True)
+    assert node.chunk.blocks[-1].ending is Ending.ESCAPE
+    if code != "4883ec08c3":
+        assert Effect.DISPATCH in Decider(walker=walker).decide(0x10000).effects
+
+
+def test_values_below_the_stack_pointer_do_not_survive_a_call():
+    # lea rax,[rip+13]; push rax; pop rcx; call f; push rcx is gone: jmp [rsp-8]
+    code = bytes.fromhex("488d05130000005059e80a000000ff6424f8" + "cc" * 7 + "c3" * 8)
+    assert Effect.DISPATCH in answer_for(code).effects
+
+
 def test_a_trap_is_clean_but_not_a_call_that_must_not_return():
     assert answer_for(bytes.fromhex("0f0b")).effects == frozenset()
     # call next; then nothing: the callee returns into the void.

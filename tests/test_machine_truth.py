@@ -92,6 +92,15 @@ def test_effects_of_cpp_functions_are_found(flags, tmp_path):
             assert not found, (name, found)
 
 
+@pytest.mark.parametrize("flags", [("-O0",), ("-O2",)], ids=" ".join)
+def test_handlers_count_when_something_may_throw(flags, tmp_path):
+    library = build("truth.cpp", tmp_path, "g++", flags)
+    answer = Decider().decide(address(library, "caught"))
+    reached = [w for w in answer.witnesses if w.symbol == "realloc"]
+    assert reached and any("(handler)" in step for step in reached[0].trail)
+    assert Decider().decide(address(library, "never_thrown")).effects == frozenset()
+
+
 def test_program_graph_of_a_switch_reaches_its_allocating_case(optimised):
     library, _ = optimised
     walker = Walker()

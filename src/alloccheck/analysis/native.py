@@ -649,6 +649,8 @@ class _Walk:
             self._add(Effect.UNKNOWN, visit, f"{self.entry:#x}", str(error), "")
         budget = self.budget or self.decider.budget
         while self.queue or self._handlers():
+            if self.may_leave_while_dying:
+                break
             visit = self.queue.popleft()
             if len(self.functions) >= budget:
                 self._add(Effect.UNKNOWN, visit, "work limit", f"more than {budget} functions", "")
@@ -731,7 +733,7 @@ class _Walk:
         site: str = "",
     ) -> None:
         undecided = effect in (Effect.UNKNOWN, Effect.DISPATCH, Effect.RAISE)
-        if visit.dying and undecided:
+        if visit.dying and undecided and self.exempt:
             self.may_leave_while_dying = True
         path = Path.DIVERGE if visit.dying else Path.RETURN
         if effect is Effect.RAISE and not visit.dying:
@@ -832,7 +834,7 @@ class _Walk:
             self._add(Effect.UNKNOWN, visit, node.label, node.problem, "")
             return
         self._note_trust(visit, node, node.chunk)
-        if visit.dying and self._may_escape(visit.address):
+        if visit.dying and self.exempt and self._may_escape(visit.address):
             self.may_leave_while_dying = True
         for step in local.steps:
             dying = visit.dying or step.doomed

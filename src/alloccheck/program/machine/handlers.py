@@ -100,7 +100,8 @@ def _language_encoding(memory: Memory, information: int) -> int:
         if letter == "R":
             cursor.byte()
         elif letter == "P":
-            cursor.at += _POINTER_SIZES.get(cursor.byte() & 0xF, 8)
+            size = _POINTER_SIZES.get(cursor.byte() & 0xF, 8)
+            cursor.at += size
         elif letter not in "SB":
             raise ProgramError(f"unwind augmentation {letters!r} is not read")
     return _OMITTED

@@ -446,6 +446,7 @@ def loaded_images(memory: Memory) -> tuple[Image, ...]:
 
     Examples
     --------
+    >>> from alloccheck.program.machine.memory import LiveMemory
     >>> any(image.short.startswith("libc.so") for image in loaded_images(LiveMemory.open()))
     True
     """
