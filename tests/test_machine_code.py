@@ -95,8 +95,8 @@ def test_a_return_to_somewhere_else_is_an_open_end(code):
 
 
 def test_values_below_the_stack_pointer_do_not_survive_a_call():
-    # lea rax,[rip+13]; push rax; pop rcx; call f; push rcx is gone: jmp [rsp-8]
-    code = bytes.fromhex("488d05130000005059e80a000000ff6424f8" + "cc" * 7 + "c3" * 8)
+    # lea rax,[rip+0x13]; push rax; pop rcx; call a return; jmp [rsp-8]
+    code = bytes.fromhex("488d05130000005059e80b000000ff6424f8" + "cc" * 7 + "c3" * 8)
     assert Effect.DISPATCH in answer_for(code).effects
 
 
