@@ -21,19 +21,19 @@ from alloccheck.program.machine.lookup import all_functions, symbol_address
 SMDA = """
 import sys, time
 from smda.Disassembler import Disassembler
-begin = time.perf_counter()
+begin = time.process_time()
 report = Disassembler().disassembleFile(sys.argv[1])
-print(time.perf_counter() - begin, len(list(report.getFunctions())))
+print(time.process_time() - begin, len(list(report.getFunctions())))
 """
 
 
 def seconds(action: Callable[[], object], times: int) -> float:
-    """Return the median time of an action."""
+    """Return the median processor time of an action."""
     taken = []
     for _ in range(times):
-        begin = time.perf_counter()
+        begin = time.process_time()
         action()
-        taken.append(time.perf_counter() - begin)
+        taken.append(time.process_time() - begin)
     return statistics.median(taken)
 
 

@@ -6,6 +6,7 @@ import struct
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 from elftools.dwarf.callframe import FDE
 from elftools.elf.elffile import ELFFile
@@ -114,16 +115,15 @@ def test_local_names_come_from_the_file_and_cost_nothing_when_stripped(tmp_path)
     command = ["gcc", "-O1", "-w", "-fPIC", "-shared", str(SOURCES / "truth.c"), "-lm"]
     subprocess.run([*command, "-o", str(full)], check=True)
     subprocess.run(["strip", "-o", str(bare), str(full)], check=True)
-    names = {s.name for s in symbols.file_symbols(str(full), 0)}
+    names = set(symbols.file_symbols(str(full), 0).by_name)
     assert {"grow", "middle", "direct"} <= names
-    assert symbols.file_symbols(str(bare), 0) == []
-    assert symbols.file_symbols(str(tmp_path / "none"), 0) == []
+    assert not symbols.file_symbols(str(bare), 0).by_name
+    assert not symbols.file_symbols(str(tmp_path / "none"), 0).by_name
 
 
 def test_symbol_that_covers_an_address_may_hide_behind_an_alias():
-    index = symbols.SymbolIndex(
-        [symbols.Symbol(16, "short", 1, 2), symbols.Symbol(16, "long_name", 64, 2)]
-    )
+    records = np.array([(0, 2, 0, 1, 16, 1), (6, 2, 0, 1, 16, 64)], symbols.SYMBOL_RECORD)
+    index = symbols.SymbolIndex(records, b"short\0long_name\0")
     assert index.describe(20) == "long_name+0x4"
     assert index.describe(16) == "short"
     assert index.describe(15) is None and index.describe(90) is None

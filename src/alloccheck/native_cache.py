@@ -14,6 +14,7 @@ import json
 import os
 import stat
 import tempfile
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +43,7 @@ class ChunkCache:
     Examples
     --------
     >>> import tempfile
+    from functools import lru_cache
     >>> from alloccheck.analysis.native import decide
     >>> with tempfile.TemporaryDirectory() as place:
     ...     with ChunkCache(Path(place) / "native") as cache:
@@ -113,6 +115,7 @@ def _key(key: tuple[int, bool]) -> str:
     return f"{key[0]:x}{'+' if key[1] else ''}"
 
 
+@lru_cache(maxsize=1)
 def _versions() -> str:
     """Return the versions of all that takes part in reading code."""
     found = []
@@ -124,17 +127,12 @@ def _versions() -> str:
     return ", ".join(found) + _reader_digest()
 
 
-_READER: list[str] = []
-
-
 def _reader_digest() -> str:
     """Return a hash of the reader's own source, so that a changed reader reads anew."""
-    if not _READER:
-        digest = hashlib.sha256()
-        for source in sorted((Path(__file__).parent / "program" / "machine").glob("*.py")):
-            digest.update(source.read_bytes())
-        _READER.append(digest.hexdigest())
-    return _READER[0]
+    digest = hashlib.sha256()
+    for source in sorted((Path(__file__).parent / "program" / "machine").glob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
 
 
 def _is_private(status: os.stat_result) -> bool:

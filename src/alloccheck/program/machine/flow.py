@@ -160,7 +160,11 @@ class Trace:
         self.reader = reader
         self.absolute = absolute
         self.whole = whole
-        self._escaped = not whole
+        # Where a frame address is plainly taken there is no need to find out by trying.
+        self._escaped = not whole or any(
+            i.mnemonic == M.LEA and i.memory_base == R.RSP and i.op0_register not in _STACK
+            for i in listing.instructions.values()
+        )
         self._reset()
 
     def _reset(self) -> None:

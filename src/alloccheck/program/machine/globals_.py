@@ -20,7 +20,7 @@ from alloccheck.errors import ProgramError
 from alloccheck.program.machine.chunk import AccessPath, ConstantGlobal, Part
 from alloccheck.program.machine.decode import Flow, Listing, branch_target
 from alloccheck.program.machine.images import EM_X86_64, PF_W, PF_X, Image
-from alloccheck.program.machine.symbols import STT_OBJECT, Symbol
+from alloccheck.program.machine.symbols import Symbol
 
 _LARGEST_CODE = 4 << 20
 _SIZES = (1, 2, 4)
@@ -60,15 +60,9 @@ class ConstantVariables:
 
     def _collect(self) -> None:
         image = self.image
-        for symbol in image.exports.ordered:
+        for symbol in image.exports.small_objects(_SIZES):
             segment = image.segment(symbol.address)
-            if (
-                symbol.kind == STT_OBJECT
-                and symbol.size in _SIZES
-                and segment is not None
-                and segment.flags & PF_W
-                and not image.in_relro(symbol.address)
-            ):
+            if segment is not None and segment.flags & PF_W and not image.in_relro(symbol.address):
                 self._variables[symbol.address - image.base] = symbol
         names = {symbol.name: symbol for symbol in self._variables.values()}
         if names:
@@ -126,11 +120,8 @@ class ConstantVariables:
         span = range(symbol.address, symbol.address + symbol.size)
         if any(address in self.image.relative_targets for address in span):
             return False
-        names = {
-            other.name
-            for other in self.image.exports.ordered
-            if other.address < span.stop and other.address + max(other.size, 1) > span.start
-        }
+        overlapping = self.image.exports.overlapping(span.start, span.stop)
+        names = {other.name for other in overlapping}
         for image in self._images:
             if not any(image.mentions(name) for name in names):
                 continue

@@ -30,7 +30,6 @@ from alloccheck.program.machine.symbols import (
     STT_NOTYPE,
     STT_OBJECT,
     SYMBOL_RECORD,
-    Symbol,
     SymbolIndex,
     file_symbols,
 )
@@ -297,27 +296,16 @@ class Image:
     @_parses
     def exports(self) -> SymbolIndex:
         """Defined dynamic symbols (functions, objects, IFUNCs)."""
-        records, strings, base = self._records, self._strings, self.base
-        kinds = records["info"] & 15
-        wanted = np.isin(kinds, (STT_NOTYPE, STT_OBJECT, STT_FUNC, STT_GNU_IFUNC))
+        records = self._records
+        wanted = np.isin(records["info"] & 15, (STT_NOTYPE, STT_OBJECT, STT_FUNC, STT_GNU_IFUNC))
         # 0xfff1 is SHN_ABS: version names, not code.
-        chosen = records[wanted & (records["section"] != 0) & (records["section"] != 0xFFF1)]
-        found = [
-            Symbol(base + value, strings[name : strings.index(b"\0", name)].decode(), size, kind)
-            for name, value, size, kind in zip(
-                chosen["name"].tolist(),
-                chosen["value"].tolist(),
-                chosen["size"].tolist(),
-                (chosen["info"] & 15).tolist(),
-                strict=True,
-            )
-        ]
-        return SymbolIndex(found)
+        chosen = wanted & (records["section"] != 0) & (records["section"] != 0xFFF1)
+        return SymbolIndex(records[chosen], self._strings, self.base)
 
     @cached_property
     def file_names(self) -> SymbolIndex:
         """Code symbols of the file on disk, for messages only."""
-        return SymbolIndex(file_symbols(self.path, self.base))
+        return file_symbols(self.path, self.base)
 
     def describe(self, address: int) -> str:
         """Return the best name for an address in this image."""

@@ -6,11 +6,10 @@ file's own table only makes messages better, so a stripped file costs names and 
 
 from __future__ import annotations
 
-import bisect
 import struct
-from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,41 +37,87 @@ class Symbol(NamedTuple):
 
 
 class SymbolIndex:
-    """Symbols of one image, by name and by address.
+    r"""Symbols of one image, by name and by address.
+
+    Symbols are made from the records of the table only when they are asked for: a library may have
+    thousands of them, of which a query needs a few.
+
+    Parameters
+    ----------
+    records : array of SYMBOL_RECORD
+        Defined symbols.
+    strings : bytes
+        Their string table.
+    base : int, optional
+        Load address that is added to each value.
 
     Examples
     --------
-    >>> index = SymbolIndex([Symbol(0x10, "f", 8, STT_FUNC)])
+    >>> record = np.array([(0, STT_FUNC, 0, 1, 0x10, 8)], SYMBOL_RECORD)
+    >>> index = SymbolIndex(record, b"f\0")
     >>> index.describe(0x14), index.describe(0x18)
     ('f+0x4', None)
     """
 
-    def __init__(self, symbols: Iterable[Symbol]) -> None:
-        self.ordered = sorted(symbols)
-        self._addresses = [symbol.address for symbol in self.ordered]
-        self.by_name: dict[str, Symbol] = {}
+    def __init__(self, records: Any, strings: bytes, base: int = 0) -> None:
+        order = np.argsort(records["value"], kind="stable")
+        self._records = records[order]
+        self._values = self._records["value"].astype(np.int64) + base
+        self._strings = strings
+        self._base = base
+
+    def _symbol(self, index: int) -> Symbol:
+        record = self._records[index]
+        start = int(record["name"])
+        name = self._strings[start : self._strings.index(b"\0", start)]
+        return Symbol(
+            int(self._values[index]),
+            name.decode(errors="replace"),
+            int(record["size"]),
+            int(record["info"]) & 15,
+        )
+
+    @cached_property
+    def ordered(self) -> tuple[Symbol, ...]:
+        """All symbols by address."""
+        return tuple(self._symbol(index) for index in range(len(self._records)))
+
+    @cached_property
+    def by_name(self) -> dict[str, Symbol]:
+        """The first symbol of each name."""
+        found: dict[str, Symbol] = {}
         for symbol in self.ordered:
-            self.by_name.setdefault(symbol.name, symbol)
+            found.setdefault(symbol.name, symbol)
+        return found
+
+    def small_objects(self, sizes: tuple[int, ...]) -> tuple[Symbol, ...]:
+        """Return the variables of one of these sizes."""
+        wanted = (self._records["info"] & 15 == STT_OBJECT) & np.isin(self._records["size"], sizes)
+        return tuple(self._symbol(int(index)) for index in np.flatnonzero(wanted))
+
+    def overlapping(self, low: int, high: int) -> tuple[Symbol, ...]:
+        """Return the symbols that share a byte with ``[low, high)``."""
+        ends = self._values + np.maximum(self._records["size"].astype(np.int64), 1)
+        hit = (self._values < high) & (ends > low)
+        return tuple(self._symbol(int(index)) for index in np.flatnonzero(hit))
 
     def at(self, address: int) -> tuple[Symbol, ...]:
         """Return the symbols whose address is exactly this one."""
-        low = bisect.bisect_left(self._addresses, address)
-        high = bisect.bisect_right(self._addresses, address)
-        return tuple(self.ordered[low:high])
+        low = int(np.searchsorted(self._values, address, side="left"))
+        high = int(np.searchsorted(self._values, address, side="right"))
+        return tuple(self._symbol(index) for index in range(low, high))
 
     def covering(self, address: int) -> Symbol | None:
         """Return a symbol that starts at `address` or whose size covers it."""
         exact = self.at(address)
         if exact:
             return min(exact, key=lambda s: (s.name.startswith("_"), len(s.name), s.name))
-        index = bisect.bisect_right(self._addresses, address) - 1
+        index = int(np.searchsorted(self._values, address, side="right")) - 1
+        first = int(self._values[index]) if index >= 0 else 0
         # Aliases share an address: a sized one among them may cover what another does not.
-        while index >= 0:
-            symbol = self.ordered[index]
-            if address < symbol.address + symbol.size:
-                return symbol
-            if symbol.address != self._addresses[max(index - 1, 0)]:
-                return None
+        while index >= 0 and int(self._values[index]) == first:
+            if address < first + int(self._records["size"][index]):
+                return self._symbol(index)
             index -= 1
         return None
 
@@ -85,7 +130,7 @@ class SymbolIndex:
         return f"{symbol.name}+{offset:#x}" if offset else symbol.name
 
 
-def file_symbols(path: str, base: int) -> list[Symbol]:
+def file_symbols(path: str, base: int) -> SymbolIndex:
     """Read the code symbols of a file's `.symtab`; empty when stripped or not readable.
 
     Parameters
@@ -96,32 +141,29 @@ def file_symbols(path: str, base: int) -> list[Symbol]:
         Load address that is added to each value.
     """
     try:
-        data = Path(path).read_bytes()
-        return _parse_symtab(data, base)
+        return _parse_symtab(Path(path).read_bytes(), base)
     except (OSError, struct.error, ValueError, IndexError):
-        return []
+        return SymbolIndex(np.zeros(0, SYMBOL_RECORD), b"")
 
 
-def _parse_symtab(data: bytes, base: int) -> list[Symbol]:
+def _parse_symtab(data: bytes, base: int) -> SymbolIndex:
+    nothing = SymbolIndex(np.zeros(0, SYMBOL_RECORD), b"")
     if data[:6] != b"\x7fELF\x02\x01":
-        return []
+        return nothing
     (offset,) = struct.unpack_from("<Q", data, 40)
     entry_size, count = struct.unpack_from("<HH", data, 58)
     sections = [
         struct.unpack_from("<IIQQQQIIQQ", data, offset + entry_size * k) for k in range(count)
     ]
-    symbols: list[Symbol] = []
     for section in sections:
-        if section[1] != 2:  # SHT_SYMTAB
-            continue
-        records = np.frombuffer(data, SYMBOL_RECORD, section[5] // 24, section[4])
-        strings = sections[section[6]][4]
-        kinds = records["info"] & 15
-        wanted = records[
-            (records["section"] != 0) & ((kinds == STT_FUNC) | (kinds == STT_GNU_IFUNC))
-        ]
-        for record in wanted:
-            start = strings + int(record["name"])
-            name = data[start : data.index(b"\0", start)].decode(errors="replace")
-            symbols.append(Symbol(base + int(record["value"]), name, int(record["size"]), STT_FUNC))
-    return symbols
+        if section[1] == 2:  # SHT_SYMTAB
+            records = np.frombuffer(data, SYMBOL_RECORD, section[5] // 24, section[4])
+            kinds = records["info"] & 15
+            code = (kinds == STT_FUNC) | (kinds == STT_GNU_IFUNC)
+            strings = sections[section[6]]
+            return SymbolIndex(
+                records[(records["section"] != 0) & code],
+                data[strings[4] : strings[4] + strings[5]],
+                base,
+            )
+    return nothing
