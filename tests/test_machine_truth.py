@@ -161,3 +161,33 @@ def test_stripped_library_is_decided_like_the_full_one(optimised, tmp_path):
     for name in ("indirect", "constant_table", "dense_allocating", "argument", "cold_case"):
         a, b = (decider.decide(address(lib, name)) for lib in (library, stripped))
         assert seen(a) == seen(b), name
+
+
+RUST = """
+#[no_mangle] pub extern "C" fn plain(x: f64) -> f64 { x * 2.0 + 1.0 }
+#[no_mangle] pub extern "C" fn boxed(x: f64) -> *mut f64 { Box::into_raw(Box::new(x)) }
+#[no_mangle] pub extern "C" fn checked(p: &[f64; 8], i: usize) -> f64 { p[i] }
+#[derive(Clone, Copy)] #[repr(u8)] pub enum Kind { A, B, C, D, E, F }
+#[no_mangle] pub extern "C" fn matched(k: Kind, x: f64) -> f64 {
+    match k {
+        Kind::A => x.sin(), Kind::B => x.cos() + 1.0, Kind::C => x.exp() * x,
+        Kind::D => x.ln() - 2.0, Kind::E => x.tan() / 3.0, Kind::F => x.atan() + 7.0,
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("rustc", [path for path in [shutil.which("rustc")] if path])
+def test_effects_of_rust_functions(rustc, tmp_path):
+    source, output = tmp_path / "truth.rs", tmp_path / "rust.so"
+    source.write_text(RUST)
+    command = [rustc, "-O", "--crate-type", "cdylib", "-C", "panic=abort", str(source)]
+    subprocess.run([*command, "-o", str(output)], check=True, capture_output=True)
+    library = ctypes.CDLL(str(output))
+    decider = Decider()
+    assert not decider.decide(address(library, "plain")).effects
+    matched = decider.decide(address(library, "matched"))
+    assert not matched.effects_after(first_call=True)
+    assert Effect.ALLOCATE in decider.decide(address(library, "boxed")).effects
+    # A failed bounds check formats its message before the process ends.
+    assert decider.decide(address(library, "checked")).effects

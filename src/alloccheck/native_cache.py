@@ -43,7 +43,6 @@ class ChunkCache:
     Examples
     --------
     >>> import tempfile
-    from functools import lru_cache
     >>> from alloccheck.analysis.native import decide
     >>> with tempfile.TemporaryDirectory() as place:
     ...     with ChunkCache(Path(place) / "native") as cache:

@@ -310,7 +310,7 @@ class Decider:
         self.table: SymbolTable = symbol_table()
         self._known: dict[int, KnownSymbol | None] = {}
         self._fatal: dict[int, str | None] = {}
-        self._returns: dict[int, bool] = {}
+        self._returns: dict[int, tuple[bool, int]] = {}
         self._dooms: dict[int, bool] = {}
         self._harmless: dict[int, bool] = {}
         self._runtime: dict[Image, bool] = {}
@@ -481,23 +481,22 @@ class Decider:
 
     def returns(self, address: int, depth: int = _RETURN_DEPTH) -> bool:
         """Return False only if the code proves that a function never returns to its caller."""
-        if address in self._returns:
-            return self._returns[address]
+        before = self._returns.get(address)
+        # "Returns" may be for want of depth only; "never returns" is final.
+        if before is not None and (not before[0] or before[1] >= depth):
+            return before[0]
         if depth == 0:
             return True
         # While it is being decided, a recursive call counts as returning: that errs on the safe
         # side, because more code is then reached.
-        self._returns[address] = True
+        self._returns[address] = (True, _RETURN_DEPTH)
         known = self.known(address)
         if known is not None:
             found = not known.leaves
         else:
             node = self.walker.node(address)
             found = node.chunk is None or self._chunk_returns(node, node.chunk, depth)
-        if found and depth < _RETURN_DEPTH:
-            del self._returns[address]
-        else:
-            self._returns[address] = found
+        self._returns[address] = (found, depth)
         return found
 
     def _chunk_returns(self, node: Node, chunk: Chunk, depth: int) -> bool:
@@ -758,6 +757,8 @@ class _Walk:
         caller: Node | None = None,
     ) -> None:
         """Take a function up: by its name, as part of the interpreter, or by its code."""
+        if (address, dying) in self.queued:
+            return
         decider = self.decider
         fatal = decider.fatal(address) if trail else None
         image = decider.walker.images.find(address)

@@ -69,7 +69,8 @@ class SymbolIndex:
     def _symbol(self, index: int) -> Symbol:
         record = self._records[index]
         start = int(record["name"])
-        name = self._strings[start : self._strings.index(b"\0", start)]
+        end = self._strings.find(b"\0", start)
+        name = self._strings[start : end if end >= 0 else len(self._strings)]
         return Symbol(
             int(self._values[index]),
             name.decode(errors="replace"),
