@@ -180,3 +180,23 @@ def test_aarch64_program_graph_has_the_calls(a64):
     assert set(program.functions) == {"maps", "greedy"}
     (call,) = program.functions["maps"].calls
     assert call.target.symbol == "greedy"
+
+
+def test_a_function_that_numba_compiled_is_followed_into_libm():
+    import math
+
+    from numba import float64, njit
+
+    @njit(float64(float64))
+    def wave(x):
+        return math.sin(x) * math.exp(x)
+
+    compiled = wave.overloads[(float64,)]
+    name = compiled.fndesc.llvm_func_name
+    entry = compiled.library.get_pointer_to_function(name)
+    found, _ = symbols(compiled.library._get_compiled_object())
+    start = entry - found[name][0]
+    regions = [Region(start + at, size, label) for label, (at, size) in found.items()]
+    answer = decide(entry, regions=regions)
+    assert not answer.effects_after(first_call=True)
+    assert "libm.so.6!" in "".join(answer.evidence.functions)
