@@ -135,6 +135,10 @@ class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
         # The base class would remove our functions from a context that outlives nothing.
         return _nothing
 
+    def compile(self, sig: Any) -> Any:
+        with isolation.own_location():
+            return super().compile(sig)
+
     def enable_caching(self) -> None:
         """Ignore: a world never reads or writes a disk cache."""
 
