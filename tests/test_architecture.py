@@ -46,7 +46,7 @@ FLOORS = {
 """Floors from the top down, with their rooms: modules and packages of `alloccheck`."""
 
 NEVER_IMPORTS = {
-    "program": ("numba", "llvmlite", "numpy", "analysis"),
+    "program": ("numba", "llvmlite", "analysis"),
     "analysis": ("numba", "llvmlite", "compile"),
     "compile": ("analysis", "report", "findings", "assumptions"),
     "report": ("numba", "compile", "analysis", "check", "dispatcher"),
