@@ -44,7 +44,7 @@ def test_the_tour_prints_what_the_readme_says(tmp_path):
     tour = [block for block in blocks(README) if block.language == "python"]
     shown = [block.output for block in tour]
     assert all(shown)
-    assert len(tour[0].text.splitlines()) <= 24
+    assert len(tour[0].text.splitlines()) <= 27
     printed = run_python([block.text for block in tour], tmp_path)
     assert comparable(printed) == comparable("\n".join(shown))
 
