@@ -10,17 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced code block: its language, text, and the output shown in the block behind it."""
+    """A fenced code block: its language, text, and the output shown in the block behind it.
+
+    A block that begins with ```` ```python fragment ```` speaks of things that it does not define.
+    """
 
     language: str
     text: str
     output: str | None
     line: int
+    fragment: bool
 
 
 def blocks(document: Path) -> list[Block]:
@@ -31,9 +35,9 @@ def blocks(document: Path) -> list[Block]:
     for i, match in enumerate(found):
         after = found[i + 1] if i + 1 < len(found) else None
         between = text[match.end() : after.start()].strip() if after else "."
-        output = after[2] if after and after[1] == "text" and not between else None
+        output = after[3] if after and after[1] == "text" and not between else None
         line = text.count("\n", 0, match.start()) + 1
-        result.append(Block(match[1], match[2], output, line))
+        result.append(Block(match[1], match[3], output, line, match[2].strip() == "fragment"))
     return result
 
 

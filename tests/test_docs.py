@@ -16,7 +16,7 @@ def named(path):
 
 
 def python_of(document):
-    return [b for b in blocks(document) if b.language in ("python", "py")]
+    return [b for b in blocks(document) if b.language == "python"]
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,12 @@ def python_of(document):
 )
 def test_python_blocks_run_in_order(document, tmp_path):
     """A document's blocks are one program, from its first line to its last."""
-    parts = [b for b in python_of(document) if not SESSION.search(b.text)]
+    parts = []
+    for block in python_of(document):
+        if block.fragment:
+            compile(block.text, f"{named(document)}:{block.line}", "exec")
+        elif not SESSION.search(block.text):
+            parts.append(block)
     printed = comparable(run_python([b.text for b in parts], tmp_path, "example.py"))
     position = 0
     for block in parts:
