@@ -211,11 +211,14 @@ def build(job: CompileJob) -> Built:
 
     def one_round(recursion: RoundRecursion) -> Built:
         world = World(recursion, variants)
-        with world.active():
-            result = world.compile(job)
-            compiled = time.perf_counter()
-            closed = _close(world, result)
-        return _load(job, world, result, closed, start, compiled)
+        try:
+            with world.active():
+                result = world.compile(job)
+                compiled = time.perf_counter()
+                closed = _close(world, result)
+            return _load(job, world, result, closed, start, compiled)
+        finally:
+            world.dispose()
 
     built, rounds = compile_to_fixpoint(one_round, _unify)
     return built if rounds == 1 else _with_rounds(built, rounds)
@@ -235,8 +238,11 @@ def annotation_of(job: CompileJob) -> Any:
 
     def one_round(recursion: RoundRecursion) -> Any:
         world = World(recursion, variants)
-        with world.active():
-            return world.compile(job).type_annotation
+        try:
+            with world.active():
+                return world.compile(job).type_annotation
+        finally:
+            world.dispose()
 
     return compile_to_fixpoint(one_round, _unify)[0]
 
