@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from numba import njit, types
+from numba import njit
 
 from alloccheck import CompileError, analyze, check_allocs, hermetic
 from alloccheck.compile.artifact import build
@@ -104,8 +104,7 @@ def test_every_entry_has_the_values_of_python(program, decorator):
     if decorator is not njit:
         # The members agree on the types of the cycle, each proved on its own.
         types_found = {
-            tuple(str(s.return_type) for s in decorated[name].nopython_signatures)
-            for name in names
+            tuple(str(s.return_type) for s in decorated[name].nopython_signatures) for name in names
         }
         if program not in ("polymorphic", "shared callee"):
             assert len(types_found) == 1, types_found
@@ -297,7 +296,11 @@ def self_endless():
         (endless, "(int64,)", ["without a base case", "first(int64)", "second(int64)"]),
         (self_endless, "(int64,)", ["without a base case", "again(int64)"]),
         (growing, "(int64, int64)", ["growing types", "nest(int64", "UniTuple"]),
-        (returns_not_unifiable, "(int64,)", ["cannot be unified", "float64", "return type", "Cycle"]),
+        (
+            returns_not_unifiable,
+            "(int64,)",
+            ["cannot be unified", "float64", "return type", "Cycle"],
+        ),
         (not_unifiable, "(int64,)", ["cannot be unified", "float64", "text", "number(int64) -> "]),
     ],
 )
@@ -368,9 +371,7 @@ def test_threads_that_enter_a_cycle_at_different_members():
             if functions[name](n) != plain[name](n):
                 wrong.append((name, n))
 
-    threads = [
-        threading.Thread(target=work, args=(name,)) for name in ("one", "two", "three") * 3
-    ]
+    threads = [threading.Thread(target=work, args=(name,)) for name in ("one", "two", "three") * 3]
     for one in threads:
         one.start()
     for one in threads:

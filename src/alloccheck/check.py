@@ -334,9 +334,7 @@ def _solve(program: Program, contracts: ContractTable, built: Built) -> Solution
     assumed = {
         symbol: Assumed(mark.effects, mark.reason) for symbol, mark in built.assumed_symbols.items()
     }
-    return solve(
-        program, contracts.lookup, assumptions=assumed, address_names=well_known_name
-    )
+    return solve(program, contracts.lookup, assumptions=assumed, address_names=well_known_name)
 
 
 def _report(
@@ -452,7 +450,11 @@ def _added_by_code_generation(
             continue
         found.extend(
             _added(
-                symbol, one.effect, one.occasion, contract.reason, contract.source,
+                symbol,
+                one.effect,
+                one.occasion,
+                contract.reason,
+                contract.source,
                 contract.condition,
             )
             for one in contract.effects

@@ -369,8 +369,7 @@ def _resolve_recursion(codegen: Any, library: WorldLibrary) -> None:
             if variable.name.startswith(UNRESOLVED) and variable.is_declaration:
                 target = variable.name[len(UNRESOLVED) :]
                 text = (
-                    f'declare i32 @"{target}"(...)\n'
-                    f'@"{variable.name}" = constant ptr @"{target}"\n'
+                    f'declare i32 @"{target}"(...)\n@"{variable.name}" = constant ptr @"{target}"\n'
                 )
                 name = variable.name
                 module.link_in(parse_like(module, text))

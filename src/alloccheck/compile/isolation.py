@@ -217,7 +217,10 @@ class _SharedMemory:
         # Implementations of overloads define intrinsics when they are typed. Their classes stay in
         # Numba's registries; what they remember of this world must not.
         for cls in set(_template_classes()) - self._known_classes:
-            for name in (*numba_internals.TEMPLATE_CACHES, *numba_internals.TEMPLATE_VARIANT_CACHES):
+            for name in (
+                *numba_internals.TEMPLATE_CACHES,
+                *numba_internals.TEMPLATE_VARIANT_CACHES,
+            ):
                 if name in vars(cls):
                     setattr(cls, name, {})
         for interned, keys in self._impl_keys:

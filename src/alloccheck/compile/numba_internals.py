@@ -12,7 +12,6 @@ import importlib
 import inspect
 from typing import Any
 
-import llvmlite
 import numba
 
 from alloccheck.errors import UsageError

@@ -185,6 +185,4 @@ def _relocations(
         for one in section.iter_relocations():
             target, external = described[one["r_info_sym"]]
             addend = one["r_addend"] if one.is_RELA() else 0
-            yield Relocation(
-                changed, one["r_offset"], one["r_info_type"], target, addend, external
-            )
+            yield Relocation(changed, one["r_offset"], one["r_info_type"], target, addend, external)
