@@ -235,9 +235,15 @@ def build(job: CompileJob) -> Built:
         if kept is not None:
             return kept
         variants = FunctionVariants()
-        built, rounds = compile_to_fixpoint(
-            lambda recursion: in_world(World(recursion, variants)), _unify
-        )
+
+        def one_round(recursion: RoundRecursion) -> Built:
+            world = World(recursion, variants)
+            try:
+                return in_world(world)
+            finally:
+                world.dispose()
+
+        built, rounds = compile_to_fixpoint(one_round, _unify)
     return built if rounds == 1 else _with_rounds(built, rounds)
 
 
@@ -255,8 +261,11 @@ def annotation_of(job: CompileJob) -> Any:
 
     def one_round(recursion: RoundRecursion) -> Any:
         world = World(recursion, variants)
-        with world.active():
-            return world.compile(job).type_annotation
+        try:
+            with world.active():
+                return world.compile(job).type_annotation
+        finally:
+            world.dispose()
 
     return compile_to_fixpoint(one_round, _unify)[0]
 

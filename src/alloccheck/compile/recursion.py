@@ -11,6 +11,7 @@ lattice is Numba's type unification, which is finite for a given program or else
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -153,9 +154,7 @@ class RoundRecursion:
             if frame.key == key:
                 break
         if chain[-1] == key:
-            self._edges.extend(
-                (caller, callee) for callee, caller in zip(chain, chain[1:], strict=False)
-            )
+            self._edges.extend((caller, callee) for callee, caller in itertools.pairwise(chain))
 
     def _harvest(self) -> None:
         assert self._stack is not None

@@ -375,6 +375,15 @@ class World:
         normalized, _ = sigutils.normalize_signature(signature)
         return root.overloads[tuple(normalized)]
 
+    def dispose(self) -> None:
+        """Let go of what the garbage collector cannot: a ufunc's C part hides its references."""
+        for copy in {id(copy): copy for _, copy in self._counterparts.values()}.values():
+            if isinstance(copy, DUFunc):
+                copy._dispatcher.overloads.clear()
+                vars(copy._dispatcher).clear()
+            vars(copy).clear()
+        self._counterparts.clear()
+
     def _plain_root(self, job: CompileJob) -> WorldDispatcher:
         """Return the counterpart of a function that has no dispatcher: as if ``njit`` made one."""
         options = {"nopython": True, "boundscheck": None, **job.options}
