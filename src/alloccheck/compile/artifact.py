@@ -16,7 +16,7 @@ from typing import Any
 
 import llvmlite.binding as ll
 
-from alloccheck.compile import canonical
+from alloccheck.compile import canonical, isolation
 from alloccheck.compile.contexts import UNRESOLVED, WorldLibrary, parse_like
 from alloccheck.compile.entry import CEntries, add_c_entries, has_c_signature
 from alloccheck.compile.image import Image, Slot, locate
@@ -271,9 +271,7 @@ def annotation_of(job: CompileJob) -> Any:
 
 
 def _unify(first: Any, second: Any) -> Any:
-    from alloccheck.compile.isolation import global_typing_context
-
-    return global_typing_context().unify_types(first, second)
+    return isolation.global_typing_context().unify_types(first, second)
 
 
 def _with_rounds(built: Built, rounds: int) -> Built:
@@ -448,7 +446,7 @@ def _linked(world: World, result: Any) -> list[Any]:
                 reached[id(linked)] = linked
                 waiting.append(linked)
     functions = [owners[one] for one in reached if one in owners]
-    return sorted(functions, key=lambda one: (one.__module__, one.__qualname__))
+    return sorted(functions, key=lambda one: (str(one.__module__), one.__qualname__))
 
 
 def _image(closed: _Closed, engine: _Engine, slots: list[Slot]) -> Image:
@@ -516,6 +514,11 @@ def _load(
             type_annotation=None,
             signature=signature,
             call_helper=None,
+            # A world is dropped when its job is done; whoever asks gets the user's contexts.
+            typing_context=isolation.global_typing_context(),
+            target_context=isolation.global_target_context(),
+            metadata={},
+            reload_init=(),
         ),
         symbol=descriptor.mangled_name,
         c_symbol=None if c_entries is None else c_entries.value,

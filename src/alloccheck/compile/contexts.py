@@ -21,7 +21,7 @@ from alloccheck.compile.lines import LineTables
 from alloccheck.errors import Refused
 
 # isort: split
-from numba.core import codegen, cpu, externals, imputils, pythonapi, types, typing, utils
+from numba.core import codegen, cpu, externals, imputils, pythonapi, registry, types, typing, utils
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime import rtsys
 from numba.core.typing import templates
@@ -64,6 +64,16 @@ class WorldTypingContext(typing.Context):  # type: ignore[misc]
             # Jitclasses and functions that extensions registered live in the user's context.
             found = isolation.global_typing_context()._lookup_global(value)
         return found
+
+    def insert_global(self, gv: Any, gty: Any) -> None:
+        if isinstance(gv, registry.CPUDispatcher):
+            # A dispatcher of the user's, made while we compile (by a module that an overload
+            # imports): it belongs to the user's contexts, and is met here as any other.
+            gv.typingctx = isolation.global_typing_context()
+            gv.targetctx = isolation.global_target_context()
+            gv.typingctx.insert_global(gv, gty)
+            return
+        super().insert_global(gv, gty)
 
     def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
         if isinstance(func, types.RecursiveCall):

@@ -246,7 +246,7 @@ class World:
     def user_functions(self) -> Iterator[Any]:
         """Yield the Python functions compiled here that are not Numba's own."""
         for one in self.dispatchers:
-            if one.overloads and not one.py_func.__module__.startswith("numba."):
+            if one.overloads and not _is_numbas_own(one.py_func):
                 yield one.py_func
 
     # --- counterparts -------------------------------------------------------------------------
@@ -422,10 +422,15 @@ class World:
         return tuple(
             cres.type_annotation
             for one in self.dispatchers
-            if not one.py_func.__module__.startswith("numba.")
+            if not _is_numbas_own(one.py_func)
             for cres in one.overloads.values()
             if cres.type_annotation is not None and id(cres.library) in linked
         )
+
+
+def _is_numbas_own(function: Any) -> bool:
+    # Code made by `exec` may have no module.
+    return str(function.__module__ or "").startswith("numba.")
 
 
 def _linked(library: Any) -> set[int]:
