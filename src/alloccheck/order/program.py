@@ -113,6 +113,31 @@ def functions_of(module: python_types.ModuleType, target: Any) -> dict[str, Any]
     return found
 
 
+def share_callees(one: Any, other: Any) -> bool:
+    """Whether two functions reach a jitted function in common, themselves included.
+
+    Parameters
+    ----------
+    one, other : object
+        Python functions, dispatchers or callbacks.
+    """
+    return bool(_reached(one) & _reached(other))
+
+
+def _reached(start: Any) -> set[int]:
+    found: set[int] = set()
+    pending = [start]
+    while pending:
+        value = pending.pop()
+        function = python_function(value)
+        known = id(value) in found
+        if function is None or known or not (value is start or isinstance(value, CPUDispatcher)):
+            continue
+        found.add(id(value))
+        pending += _named_in(function)
+    return found
+
+
 def python_function(value: Any) -> python_types.FunctionType | None:
     """Return the Python function behind a dispatcher, callback or function; None for others."""
     function: Any = value

@@ -139,7 +139,7 @@ def scenarios(functions: Sequence[Function], kinds: Sequence[str]) -> list[Scena
         found += _unless_empty("callback", "used by a C callback first", steps)
     if "declared" in kinds:
         for function, one in _all(functions):
-            if one.wider and not function.target:
+            if one.wider and not function.target and not one.guessed:
                 name = f"{function.label}{one.shown} declared {one.wider_shown} first"
                 step = _step("declare", function, one, result=one.wider)
                 found.append(Scenario("declared", name, (step,)))

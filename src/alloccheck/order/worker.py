@@ -34,11 +34,13 @@ from alloccheck.compile.target import make_job
 from alloccheck.effects import Path as EndPath
 from alloccheck.errors import AllocCheckException
 from alloccheck.order import samples
+from alloccheck.order.code import code_digest
 from alloccheck.order.program import (
     find,
     functions_of,
     load_module,
     python_function,
+    share_callees,
     use_stock_decorators,
 )
 from alloccheck.program.llvm import read_module
@@ -198,7 +200,11 @@ def _facts(compiled: Any) -> dict[str, Any]:
     }
     library = compiled.library
     with contextlib.suppress(AllocCheckException, RuntimeError, TypeError):
-        facts["digest"] = read_object(bytes(library._get_compiled_object())).digest
+        described = compiled.fndesc
+        wrappers = {described.llvm_cpython_wrapper_name, described.llvm_cfunc_wrapper_name}
+        facts["digest"] = code_digest(
+            read_object(bytes(library._get_compiled_object())), wrappers
+        )
     # A function from the disk cache has no IR: then nothing is said of its effects.
     facts.update(_effects(library.get_llvm_str(), compiled.fndesc.mangled_name))
     return facts
@@ -280,8 +286,13 @@ def _described_functions(
             used = {}
             if not one.overloads or one._can_compile:
                 used = {own_types: None}
-        guessed = not used and function.__code__.co_argcount == len(own_types)
-        if guessed and one is not target:
+        guessed = (
+            one is not target
+            and not used
+            and function.__code__.co_argcount == len(own_types)
+            and share_callees(one, target)
+        )
+        if guessed:
             used = {own_types: None}
         encoded = [_used(one, arguments, guessed) for arguments in used]
         found.append(
