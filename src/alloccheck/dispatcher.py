@@ -9,22 +9,29 @@ there.
 from __future__ import annotations
 
 import ctypes
+import inspect
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from alloccheck.check import Policy, prove
-from alloccheck.compile.artifact import Artifact, build
-from alloccheck.compile.job import CompileJob, require_jit_enabled
+import alloccheck
+from alloccheck.check import NUMBA_ERRORS, Policy, compile_error, prove
+from alloccheck.compile.artifact import Artifact, GeneratorCode, annotation_of, build
+from alloccheck.compile.job import CompileJob, parse_signature, require_jit_enabled
+from alloccheck.compile.target import fold_types
 from alloccheck.errors import AllocCheckError
 from alloccheck.findings import Report
 
 # isort: split
-from numba.core import cgutils, imputils, registry, sigutils, typeinfer
+import numba
+from numba.core import cgutils, imputils, registry, sigutils, typeinfer, types, typing
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.errors import ForceLiteralArg
 from numba.core.typing import ctypes_utils
 
 OnFailure = Literal["raise", "warn", "report"]
@@ -176,16 +183,27 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
             if not self._can_compile:
                 raise RuntimeError("compilation disabled")
             job = CompileJob(self.py_func, self, key, return_type)
-            if self.policy is None:
-                artifact = build(job).artifact
-            else:
-                verdict = prove(job, self.policy)
-                artifact = verdict.artifact
-                self._reports[key] = verdict.report
-                if not verdict.report.ok:
-                    self._fail(verdict.report)
+            try:
+                artifact = self._checked(job)
+            except ForceLiteralArg as request:
+                raise request.bind_fold_arguments(self._folded_types) from None
+            except NUMBA_ERRORS as error:
+                raise compile_error(job, error) from None
             self._admit(key, artifact)
         return artifact.result.entry_point
+
+    def _checked(self, job: CompileJob) -> Artifact:
+        """Build a job's artifact and judge it by the policy."""
+        if self.policy is None:
+            return build(job).artifact
+        verdict = prove(job, self.policy)
+        self._reports[tuple(job.argument_types)] = verdict.report
+        if not verdict.report.ok:
+            self._fail(verdict.report)
+        return verdict.artifact
+
+    def _folded_types(self, args: Any, kws: Any) -> Any:
+        return self.fold_argument_types(args, kws)[1]
 
     def _fail(self, report: Report) -> None:
         from alloccheck.report.text import render_text
@@ -194,26 +212,92 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         if self.on_failure == "raise":
             raise AllocCheckError(report, text)
         if self.on_failure == "warn":
-            warnings.warn(text, AllocCheckWarning, stacklevel=4)
+            warnings.warn(text, AllocCheckWarning, stacklevel=_level_of_the_caller())
 
     def _admit(self, key: tuple[Any, ...], artifact: Artifact) -> None:
         """Make an artifact callable from Python and from jitted code."""
         self._artifacts[key] = artifact
-        self.add_overload(artifact.result)
+        result = artifact.result
+        if artifact.generator is not None:
+            result = self._with_own_generator(artifact)
+        self.add_overload(result)
         implementation = _call_by_address(artifact)
         self.targetctx._defns[artifact.result.entry_point].append(
             implementation, implementation.signature
         )
 
+    def _with_own_generator(self, artifact: Artifact) -> Any:
+        """Let jitted code run an artifact's generator, by address.
+
+        Numba finds a generator's code by its type. The type gets a name of its own here, so that
+        neither this code is run for a generator of ``njit``, nor the other way round.
+        """
+        generator, result = artifact.generator, artifact.result
+        assert generator is not None
+        found = result.signature.return_type
+        own = types.Generator(
+            gen_func=result.entry_point,
+            yield_type=found.yield_type,
+            arg_types=found.arg_types,
+            state_types=found.state_types,
+            has_finalizer=found.has_finalizer,
+        )
+        self.targetctx._generators[own] = (generator.descriptor, _next_by_address(generator))
+        return result._replace(signature=typing.signature(own, *result.signature.args))
+
     def prove_now(self, signatures: tuple[Any, ...]) -> None:
-        """Prove declared signatures and allow no others, as Numba's eager compilation does."""
-        self.declared_signatures = signatures
+        """Prove declared signatures and allow no others, as Numba's eager compilation does.
+
+        Parameters
+        ----------
+        signatures : tuple
+            In any of Numba's forms. Arguments with defaults may be left out.
+
+        Raises
+        ------
+        UsageError
+            When a signature does not fit the function.
+        """
+        self.declared_signatures = tuple(self._fitted(one) for one in signatures)
         if _deferred.get():
             return
         with typeinfer.register_dispatcher(self):
-            for signature in signatures:
+            for signature in self.declared_signatures:
                 self.compile(signature)
             self.disable_compile()
+
+    def _fitted(self, signature: Any) -> Any:
+        arguments, return_type = parse_signature(signature)
+        folded = fold_types(self.py_func, arguments)
+        return folded if return_type is None else typing.signature(return_type, *folded)
+
+    # --- inspection -----------------------------------------------------------------------------
+
+    def inspect_types(
+        self,
+        file: Any = None,
+        signature: Any = None,
+        pretty: bool = False,
+        style: str = "default",
+        **options: Any,
+    ) -> Any:
+        """Print the types that inference found, as Numba's dispatcher does."""
+        self._annotate(signature)
+        return super().inspect_types(
+            file=file, signature=signature, pretty=pretty, style=style, **options
+        )
+
+    def get_annotation_info(self, signature: Any = None) -> Any:
+        """Return the types that inference found, for Numba's own renderers."""
+        self._annotate(signature)
+        return super().get_annotation_info(signature)
+
+    def _annotate(self, signature: Any) -> None:
+        for key in self.overloads if signature is None else (signature,):
+            result = self.overloads[key]
+            if result.type_annotation is None:
+                annotation = annotation_of(self._artifacts[key].job)
+                self.overloads[key] = result._replace(type_annotation=annotation)
 
     # --- pickling -------------------------------------------------------------------------------
 
@@ -250,6 +334,19 @@ def _nothing() -> None:
     """Do nothing."""
 
 
+_MACHINERY = tuple(str(Path(str(one.__file__)).parent) + os.sep for one in (numba, alloccheck))
+
+
+def _level_of_the_caller() -> int:
+    """Return the `stacklevel` of the first frame, seen from the caller, that is the user's."""
+    level, frame = 1, inspect.currentframe()
+    while (frame := frame.f_back if frame is not None else None) is not None:
+        if not frame.f_code.co_filename.startswith(_MACHINERY):
+            return level
+        level += 1
+    return 1
+
+
 def _call_by_address(artifact: Artifact) -> Any:
     """Return Numba's implementation of a call that goes to the artifact's own machine code."""
     descriptor = artifact.result.fndesc
@@ -268,5 +365,24 @@ def _call_by_address(artifact: Artifact) -> Any:
         return imputils.impl_ret_new_ref(context, builder, descriptor.restype, value)
 
     implementation.signature = descriptor.argtypes  # type: ignore[attr-defined]
+    implementation.libs = ()  # type: ignore[attr-defined]
+    return implementation
+
+
+def _next_by_address(generator: GeneratorCode) -> Any:
+    """Return Numba's implementation of a step of a generator, in the artifact's machine code."""
+    descriptor = generator.descriptor
+
+    def implementation(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        shape = context.call_conv.get_function_type(descriptor.restype, descriptor.argtypes)
+        pointer = context.add_dynamic_addr(
+            builder, generator.next_address, info=generator.next_symbol
+        )
+        function = builder.bitcast(pointer, shape.as_pointer())
+        # The caller reads the status: it says when the generator has ended.
+        return context.call_conv.call_function(
+            builder, function, descriptor.restype, descriptor.argtypes, args
+        )
+
     implementation.libs = ()  # type: ignore[attr-defined]
     return implementation

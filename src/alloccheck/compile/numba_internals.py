@@ -68,6 +68,7 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("numba.np.ufunc.dufunc", "DUFunc._compile_for_argtys"),
     ("numba.np.ufunc.gufunc", "GUFunc.build_ufunc"),
     ("numba.stencils.stencil", "StencilFunc"),
+    ("numba.experimental.jitclass.boxing", "_specialize_box"),
 )
 """Private names that this floor relies on, as (module, dotted attribute)."""
 

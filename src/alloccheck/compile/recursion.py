@@ -80,6 +80,8 @@ class RoundRecursion:
         self._bottoms: list[Key] = []
         self._edges: list[tuple[Key, Key]] = []
         self._stack: WorldCallStack | None = None
+        self.met = False
+        """Whether a function that is still being inferred was called."""
 
     def call_stack(self) -> WorldCallStack:
         """Return the compile-time call stack that consults this round."""
@@ -98,6 +100,7 @@ class RoundRecursion:
 
     def assumed_signature(self, call: Any, args: Any, kws: Any) -> Any:
         """Return the signature assumed of a recursive call, or None."""
+        self.met = True
         dispatcher = call.dispatcher_type.dispatcher
         pysig, folded = dispatcher.fold_argument_types(args, kws)
         key = (dispatcher.py_func, tuple(folded))
@@ -109,6 +112,7 @@ class RoundRecursion:
 
     def return_type(self, key: Key, partial: Callable[[], Any]) -> Any:
         """Return the type that a recursive call of `key` has in this round, or None."""
+        self.met = True
         found = self._assumed.get(key)
         if found is None:
             found = partial()
