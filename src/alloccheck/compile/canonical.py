@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from alloccheck.compile.captures import captured_values, fingerprint
 from alloccheck.compile.job import CompileJob, Configuration
-from alloccheck.compile.recursion import RoundRecursion
+from alloccheck.compile.recursion import RoundLost, RoundRecursion
 from alloccheck.compile.world import FunctionVariants, World
 
 SWITCH = "ALLOCCHECK_CANONICAL_CACHE"
@@ -94,7 +94,7 @@ class CanonicalCache:
         configuration = Configuration.current()
         if not self._still_valid(configuration):
             self.clear()
-        recursion = RoundRecursion({})
+        recursion = RoundRecursion({}, expected=False)
         world = self._world
         if world is None:
             world = self._world = World(recursion, FunctionVariants())
@@ -103,7 +103,7 @@ class CanonicalCache:
             world.restart(recursion)
         try:
             result = run(world)
-        except Exception:
+        except (Exception, RoundLost):
             # A failure may leave half-made entries behind, and must be the answer of a fresh
             # world to be told to anyone.
             self.clear()
