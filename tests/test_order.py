@@ -18,7 +18,8 @@ CASES = Path(__file__).parent / "cases"
 
 
 def order(target: str, signature: str, *options: str) -> Result:
-    arguments = ["order", target, "--signature", signature, "--format", "json", *options]
+    arguments = ["order", target, "--signature", signature, "--format", "json"]
+    arguments += ["--timeout", "300", *options]
     return CliRunner().invoke(main, arguments)
 
 

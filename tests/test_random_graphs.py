@@ -77,7 +77,9 @@ def test_graphs_that_once_failed(name: str) -> None:
 
 def test_graphs_without_types_are_refused() -> None:
     baseless = Graph((function(None, Call(1, "x", "same")), function(None, Call(0, "x", "same"))))
-    clashing = Graph((function("(n, n)", Call(1, "x", "same")), function("1", Call(0, "x", "same"))))
+    clashing = Graph(
+        (function("(n, n)", Call(1, "x", "same")), function("1", Call(0, "x", "same")))
+    )
     assert baseless.types(("int",))[0, ("int",)] == BOTTOM
     assert clashing.types(("int",))[0, ("int",)] == CONFLICT
     # `check` demands a refusal of each entry.

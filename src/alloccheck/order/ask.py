@@ -87,8 +87,6 @@ def _unfit(python: Observation, numbers: Sequence[int]) -> tuple[int, ...]:
 def _functions(hermetic: Observation) -> list[Function]:
     told = hermetic.first("functions")
     return [
-        Function(
-            one["label"], one["target"], tuple(UsedTypes(**each) for each in one["used"])
-        )
+        Function(one["label"], one["target"], tuple(UsedTypes(**each) for each in one["used"]))
         for one in (told or {"functions": []})["functions"]
     ]

@@ -186,7 +186,7 @@ def use_stock_decorators() -> None:
 
     The question is what stock Numba makes of the program, also when it is decorated already.
     """
-    decorators._decorate = _stock  # type: ignore[assignment]
+    decorators._decorate = _stock
 
 
 def _stock(

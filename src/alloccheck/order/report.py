@@ -180,13 +180,15 @@ def _remarks(comparison: Comparison) -> list[tuple[str, str]]:
             lines.append((f"{row.name}: this step raised: {failed}", "dim"))
     if comparison.unstable:
         lines.append(
-            (f"not compared, for two cold processes differ: {', '.join(comparison.unstable)}", "dim")
+            (
+                f"not compared, for two cold processes differ: {', '.join(comparison.unstable)}",
+                "dim",
+            )
         )
     lines += [(f"undecided: {one}", "yellow") for one in comparison.undecided]
     ending = {
-        "order-dependent": "order-dependent: the order decides " + " and ".join(
-            _listed([FACTS[fact] for fact in facts])
-        ),
+        "order-dependent": "order-dependent: the order decides "
+        + " and ".join(_listed([FACTS[fact] for fact in facts])),
         "stable": f"stable: stock Numba gives one answer in {len(comparison.rows)} orders",
         "undecided": "undecided: some orders gave no answer, the others agree",
     }[comparison.verdict]

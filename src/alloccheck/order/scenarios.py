@@ -152,9 +152,7 @@ def scenarios(functions: Sequence[Function], kinds: Sequence[str]) -> list[Scena
 def _others_first(functions: Sequence[Function]) -> list[Scenario]:
     others = [(function, one) for function, one in _all(functions) if not function.target]
     found = [
-        Scenario(
-            "others", f"{function.label}{one.shown} first", (_step("enter", function, one),)
-        )
+        Scenario("others", f"{function.label}{one.shown} first", (_step("enter", function, one),))
         for function, one in others
     ]
     if len(others) > 1:

@@ -31,6 +31,7 @@ from alloccheck.analysis.solve import solve
 from alloccheck.compile.artifact import Built, build
 from alloccheck.compile.objectfile import read_object
 from alloccheck.compile.target import make_job
+from alloccheck.effects import Occasion
 from alloccheck.effects import Path as EndPath
 from alloccheck.errors import AllocCheckException
 from alloccheck.order import samples
@@ -202,9 +203,7 @@ def _facts(compiled: Any) -> dict[str, Any]:
     with contextlib.suppress(AllocCheckException, RuntimeError, TypeError):
         described = compiled.fndesc
         wrappers = {described.llvm_cpython_wrapper_name, described.llvm_cfunc_wrapper_name}
-        facts["digest"] = code_digest(
-            read_object(bytes(library._get_compiled_object())), wrappers
-        )
+        facts["digest"] = code_digest(read_object(bytes(library._get_compiled_object())), wrappers)
     # A function from the disk cache has no IR: then nothing is said of its effects.
     facts.update(_effects(library.get_llvm_str(), compiled.fndesc.mangled_name))
     return facts
@@ -218,7 +217,13 @@ def _effects(listing: str, symbol: str) -> dict[str, Any]:
         )
     except AllocCheckException:
         return {"effects": None, "may_raise": None}
-    effects = {str(one.effect) for one in solution.witnesses if one.path is not EndPath.RAISE}
+    effects = {
+        str(one.effect) if one.occasion is Occasion.EVERY_CALL else f"{one.effect} ({one.occasion})"
+        for one in solution.witnesses
+        if one.path is not EndPath.RAISE
+    }
+    # What happens on every call covers what happens on some.
+    effects = {one for one in effects if " (" not in one or one.split(" (")[0] not in effects}
     return {"effects": sorted(effects), "may_raise": solution.may_raise}
 
 
