@@ -89,6 +89,14 @@ def test_hermetic_and_interpreted_values_stand_beside_stock_ones() -> None:
     assert found["stock"][0]["wrong"] == [0]
 
 
+def test_decorated_functions_are_given_to_stock_numba(tmp_path: Path) -> None:
+    text = (CASES / "mutual_recursion_int_float.py").read_text()
+    program = tmp_path / "decorated.py"
+    program.write_text(text.replace("numba import njit", "alloccheck import hermetic as njit"))
+    result = order(f"{program}:f", "(int64,)", "--history", "others")
+    assert result.exit_code == 1, result.output
+
+
 def test_the_disk_cache_breaks_recursion(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text((CASES / "self_recursion_that_widens.py").read_text())

@@ -189,9 +189,7 @@ def use_stock_decorators() -> None:
     decorators._decorate = _stock
 
 
-def _stock(
-    target: Any, policy: Any, on_failure: Any, methods: Any, jit_options: dict[str, Any]
-) -> Any:
+def _stock(target: Any, making: Any, methods: Any, jit_options: dict[str, Any]) -> Any:
     signatures = None if target is None else decorators._signatures(target)
 
     def make(function: Any) -> Any:
