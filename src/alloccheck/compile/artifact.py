@@ -309,7 +309,7 @@ def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
         bodies.append(generator.mangled_name)
         entries.append(generator.mangled_name)
     c_entries = None
-    with context.push_code_library(library):
+    with context.push_code_library(library), library.adding_entries():
         for one in wrapped:
             context.create_cpython_wrapper(
                 library,

@@ -9,7 +9,8 @@ Verified on the Numba versions in `numba_internals.VERIFIED_NUMBA`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,7 @@ class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
     """A library that is linked and optimised, but becomes machine code only in an artifact."""
 
     _pristine: Any = None
+    _adding_entries = False
 
     def add_linking_library(self, library: Any) -> None:
         if library._codegen is not self._codegen and library is not rtsys.library:
@@ -95,6 +97,24 @@ class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
                 "instead of a compiled object."
             )
         super().add_linking_library(library)
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        # As Numba's, but without a pass pipeline for each mere declaration: there is nothing to
+        # optimise, and LLVM keeps some memory per pipeline.
+        ll_module.data_layout = self._codegen._data_layout
+        for function in ll_module.functions:
+            if not (function.is_declaration or self._adding_entries):
+                manager, builder = self._codegen._function_pass_manager()
+                manager.run(function, builder)
+
+    @contextmanager
+    def adding_entries(self) -> Iterator[None]:
+        """Leave what is added in the block to the optimisation of the whole module."""
+        self._adding_entries = True
+        try:
+            yield
+        finally:
+            self._adding_entries = False
 
     def opened(self) -> WorldLibrary:
         """Return a library with this one's own code, neither linked nor optimised yet.

@@ -74,6 +74,7 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("numba.core.registry", "CPUTarget.target_context"),
     ("numba.core.codegen", "JITCPUCodegen.insert_unresolved_ref"),
     ("numba.core.codegen", "JITCodeLibrary._optimize_final_module"),
+    ("numba.core.codegen", "JITCodeLibrary._optimize_functions"),
     ("numba.core.codegen", "JITCodeLibrary._get_module_for_linking"),
     ("numba.core.codegen", "CPUCodegen._pass_builder"),
     ("numba.core.cpu", "CPUContext.init"),
