@@ -6,12 +6,12 @@ Knows the program graph, contracts and status conventions; nothing of Numba, fil
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from alloccheck.analysis.contracts import Contract
 from alloccheck.analysis.graphs import components
 from alloccheck.analysis.paths import FunctionPaths, StatusConvention, analyse_component
-from alloccheck.analysis.refcounts import RefcountNames, harmless_decrefs
+from alloccheck.analysis.ownership import RefcountNames, Release, decided_decrefs
 from alloccheck.analysis.summary import (
     BOTTOM,
     Cause,
@@ -192,9 +192,15 @@ class _Solver:
             name: tuple(c for c in result.function.calls if result.runs(c))
             for name, result in paths.items()
         }
-        silent = harmless_decrefs(
-            self.program, running, lambda site: reach[site].functions, self.refcounts
+        decided = decided_decrefs(
+            self.program,
+            running,
+            callees=lambda site: reach[site].functions,
+            leaves=lambda site: reach[site].statuses is not None or bool(reach[site].callbacks),
+            paths=paths,
+            names=self.refcounts,
         )
+        silent = {site for site, releases in decided.items() if not releases}
         used: set[str] = set()
         frames: dict[Site, Backtrace] = {}
 
@@ -209,7 +215,9 @@ class _Solver:
                 grown = False
                 for name in component:
                     parts = [
-                        self._contribution(
+                        self._release(call, paths[name], releases, reach, summaries)
+                        if (releases := decided.get(Site(name, call.index)))
+                        else self._contribution(
                             call, paths[name], reach[Site(name, call.index)], summaries, used
                         )
                         for call in running[name]
@@ -410,6 +418,39 @@ class _Solver:
                 on_error = caller.after_error(call)
             paths = {Path.RETURN: here, Path.RAISE: on_error, Path.DIVERGE: Path.DIVERGE}
             total = total.join(summary.through(site, paths, dropped), self.limit * 4)
+        return total
+
+    def _release(
+        self,
+        call: Call,
+        caller: FunctionPaths,
+        releases: tuple[Release, ...],
+        reach: Mapping[Site, _Reach],
+        summaries: Mapping[str, Summary],
+    ) -> Summary:
+        """Return what a decrement does that can only free objects of this call.
+
+        The memory is given back where it was obtained, as far as a reader is concerned: the
+        decrement itself has no line.
+        """
+        name = caller.function.name
+        here = caller.by_block[call.block]
+        ends = dict.fromkeys(Path, here)
+        reached = reach[Site(name, call.index)]
+        causes = list(reached.causes)
+        for decref in reached.functions:
+            for inner in self.program.functions[decref].calls:
+                causes.extend(reach[Site(decref, inner.index)].causes)
+        # What is said of destructors does not hold for memory that has none of its own.
+        frees = {replace(c, condition="") for c in causes if c.effect is Effect.FREE}
+        total = BOTTOM
+        for release in releases:
+            where = Site(name, release.obtained)
+            freed = Summary({(here, cause): ((where,),) for cause in sorted(frees)})
+            total = total.join(freed, self.limit * 4)
+            if release.destructor:
+                run = summaries.get(release.destructor, BOTTOM).through(where, ends, ())
+                total = total.join(run, self.limit * 4)
         return total
 
     def _undecided_only(

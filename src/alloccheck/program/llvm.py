@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache, partial
 from itertools import chain
 from typing import NoReturn
 
 from alloccheck.errors import ProgramError
 from alloccheck.program.llvm_debug import DebugMetadata
 from alloccheck.program.llvm_intrinsics import is_harmless_intrinsic
+from alloccheck.program.llvm_pointers import read_pointers
 from alloccheck.program.llvm_text import (
     CONSTANT_ADDRESS,
     DIRECT_CALLEE,
@@ -143,6 +145,8 @@ class _FunctionDraft:
     parameters: tuple[str, ...]
     location: int | None
     external_body: bool
+    end: int = 0
+    """Number of the line that closes it."""
     blocks: list[_BlockDraft] = field(default_factory=list)
     calls: list[_CallDraft] = field(default_factory=list)
     definitions: dict[str, str] = field(default_factory=dict)
@@ -205,6 +209,7 @@ class _ModuleReader:
         self._drafts: dict[str, _FunctionDraft] = {}
         self._mentions: set[str] = set()
         self._line = 0
+        self._lines = self._head.split("\n")
 
     def _fail(self, reason: str, line: int | None = None) -> NoReturn:
         number = self._line if line is None else line
@@ -213,7 +218,7 @@ class _ModuleReader:
     # --- the module ---------------------------------------------------------------------------
 
     def read(self) -> Program:
-        lines = enumerate(self._head.split("\n"), 1)
+        lines = enumerate(self._lines, 1)
         for number, line in lines:
             if not line:
                 continue
@@ -341,6 +346,7 @@ class _ModuleReader:
                 else:
                     self._fail(f"the opcode {opcode!r} is not known", number)
             elif line == "}":
+                draft.end = number
                 break
             elif not line:
                 continue
@@ -530,6 +536,17 @@ class _ModuleReader:
             has_status=draft.returns_i32,
             parameters=draft.parameters,
             location=draft.location,
+            read_pointers=cache(
+                partial(
+                    read_pointers,
+                    self._lines[draft.line : draft.end - 1],
+                    draft.line + 1,
+                    draft.parameters,
+                    calls,
+                    [call.line for call in draft.calls],
+                    block_index,
+                )
+            ),
         )
 
     def _edges(
