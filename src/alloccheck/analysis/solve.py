@@ -8,6 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from alloccheck.analysis.callbacks import (
+    ASSUMED_OF_CONTAINERS,
+    called_back,
+    elements_without_pointers,
+)
 from alloccheck.analysis.contracts import Contract
 from alloccheck.analysis.graphs import components
 from alloccheck.analysis.paths import FunctionPaths, StatusConvention, analyse_component
@@ -77,6 +82,8 @@ class Solution:
         External symbols met that end the process, or that run only while it ends.
     may_raise : bool
         Whether the entry may end by raising.
+    assumed_facts : tuple of str
+        Sentences about code outside the program that the solution takes for granted.
     """
 
     witnesses: tuple[Witness, ...]
@@ -84,6 +91,7 @@ class Solution:
     assumptions_used: tuple[str, ...]
     noted: tuple[str, ...]
     may_raise: bool
+    assumed_facts: tuple[str, ...] = ()
 
 
 def solve(
@@ -172,6 +180,8 @@ class _Reach:
     noted: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     """Assumptions without which there would be more causes here."""
+    facts: tuple[str, ...] = ()
+    """What is taken for granted about what it calls back."""
 
 
 @dataclass(frozen=True)
@@ -264,6 +274,7 @@ class _Solver:
             assumptions_used=tuple(sorted(used)),
             noted=tuple(sorted({s for r in met for s in r.noted} | doomed)),
             may_raise=paths[entry].raises,
+            assumed_facts=tuple(sorted({fact for r in met for fact in r.facts})),
         )
 
     # --- what calls reach ---------------------------------------------------------------------
@@ -279,35 +290,36 @@ class _Solver:
                 continue
             seen.add(name)
             for call in self.program.functions[name].calls:
-                reach = found[Site(name, call.index)] = self._reach(call)
+                site = Site(name, call.index)
+                reach = found[site] = self._reach(site, call)
                 todo.extend(reach.functions)
                 todo.extend(reach.callbacks)
         return found
 
-    def _reach(self, call: Call) -> _Reach:
+    def _reach(self, site: Site, call: Call) -> _Reach:
         match call.target:
             case Direct(symbol):
                 if symbol in self.program.functions:
                     return _Reach(functions=(symbol,))
-                return self._external(symbol, symbol)
+                return self._external(symbol, symbol, site)
             case Address(address, name):
-                return self._external(self.address_names(address), name)
+                return self._external(self.address_names(address), name, site)
             case Indirect(None, description):
                 reason = "the target of this call is not known before it runs"
                 return _undecided(Effect.DISPATCH, description, reason)
             case Indirect(candidates, _):
                 assert candidates is not None
                 inside = tuple(c for c in candidates if c in self.program.functions)
-                outside = [self._external(c, c) for c in candidates if c not in inside]
+                outside = [self._external(c, c, site) for c in candidates if c not in inside]
                 return _merge([_Reach(functions=inside), *outside])
             case SystemCall(None):
                 return _undecided(Effect.UNKNOWN, "syscall", "which system call is not known")
             case SystemCall(number):
-                return self._external(f"syscall:{number}", f"syscall:{number}")
+                return self._external(f"syscall:{number}", f"syscall:{number}", site)
             case Unread(description):
                 return _undecided(Effect.UNKNOWN, description, "this could not be read")
 
-    def _external(self, symbol: str | None, shown: str) -> _Reach:
+    def _external(self, symbol: str | None, shown: str, site: Site) -> _Reach:
         """Return what an external does: what its contract says, else it is unknown."""
         if symbol is None:
             reason = "no symbol is known at this constant address"
@@ -331,8 +343,16 @@ class _Solver:
             for e in contract.effects
         )
         statuses = FULL if contract.statuses is None else Ranges.of(*contract.statuses)
-        back = tuple(sorted(self.program.address_taken)) if contract.calls_back else ()
-        return self._assume(symbol, _Reach((), back, causes, statuses))
+        if contract.drops and not elements_without_pointers(
+            self.program.functions[site.function],
+            self.program.functions[site.function].calls[site.call],
+            contract,
+            self.contracts,
+        ):
+            causes += _dropped_elements(symbol, contract)
+        back = called_back(self.program, contract)
+        facts = (ASSUMED_OF_CONTAINERS,) if contract.callback == "method table" else ()
+        return self._assume(symbol, _Reach((), back, causes, statuses, facts=facts))
 
     def _assume(self, symbol: str, reach: _Reach) -> _Reach:
         trust = self.assumptions.get(symbol)
@@ -345,6 +365,7 @@ class _Solver:
             statuses=reach.statuses,
             unclassified=() if Effect.UNKNOWN in trust.dropped else reach.unclassified,
             assumed=(symbol,) if len(kept) < len(reach.causes) else (),
+            facts=reach.facts,
         )
 
     def _components(self, reach: Mapping[Site, _Reach]) -> list[list[str]]:
@@ -533,6 +554,21 @@ def _merge(parts: list[_Reach]) -> _Reach:
         deadly=bool(parts) and all(p.deadly for p in parts),
         noted=tuple(dict.fromkeys(x for p in parts for x in p.noted)),
         assumed=tuple(dict.fromkeys(x for p in parts for x in p.assumed)),
+        facts=tuple(dict.fromkeys(x for p in parts for x in p.facts)),
+    )
+
+
+def _dropped_elements(symbol: str, contract: Contract) -> tuple[Cause, ...]:
+    return tuple(
+        Cause(
+            effect,
+            symbol,
+            Occasion.EVERY_CALL,
+            "drops a reference to an element of the container",
+            contract.source,
+            "the element held the last reference to an object",
+        )
+        for effect in (Effect.FREE, Effect.BLOCK, Effect.PYTHON)
     )
 
 

@@ -141,7 +141,8 @@ class _FunctionDraft:
 
     name: str
     line: int
-    returns_i32: bool
+    returns: str
+    takes: tuple[str, ...]
     parameters: tuple[str, ...]
     location: int | None
     external_body: bool
@@ -369,7 +370,8 @@ class _ModuleReader:
         end = closing(header, m.end() - 1) if m else -1
         if m is None or end < 0 or not header.endswith("{"):
             self._fail("expected `define ... @name(...) ... {` on one line")
-        parameters = [last_token(p) for p in split_commas(header[m.end() : end])]
+        texts = split_commas(header[m.end() : end])
+        parameters = [last_token(p) for p in texts]
         after = header[end:]
         if "@" in after:
             self._mentions.update(GLOBAL_TOKEN.findall(after))
@@ -377,7 +379,8 @@ class _ModuleReader:
         return _FunctionDraft(
             name=plain(m[2]),
             line=self._line,
-            returns_i32=m[1].endswith(" i32 "),
+            returns=m[1].split()[-1],
+            takes=tuple(_type(text) for text in texts),
             parameters=tuple(parameters),
             location=int(location[1]) if location else None,
             external_body=" available_externally " in m[1],
@@ -498,7 +501,7 @@ class _ModuleReader:
                 m = _RETURN.match(block.end)
                 if m is None:
                     self._fail(f"this return is not understood: {block.end!r}", block.line)
-                if draft.returns_i32 and m[1]:
+                if draft.returns == "i32" and m[1]:
                     returns = m[1]
                     reader.need(returns)
             elif opcode not in ("resume", "unreachable"):
@@ -533,9 +536,11 @@ class _ModuleReader:
             blocks=tuple(blocks),
             calls=calls,
             values=reader.values,
-            has_status=draft.returns_i32,
+            has_status=draft.returns == "i32",
             parameters=draft.parameters,
             location=draft.location,
+            returns=draft.returns,
+            takes=draft.takes,
             read_pointers=cache(
                 partial(
                     read_pointers,
@@ -683,6 +688,11 @@ class _ModuleReader:
             known = token[0] == "@" and (name in self._drafts or name in self._declared)
             found.add(name if known else None)
         return found
+
+
+def _type(parameter: str) -> str:
+    """Return the type of a parameter; that of a structure is not spelled out."""
+    return parameter.split(None, 1)[0]
 
 
 def _size(arguments: list[str]) -> int | None:

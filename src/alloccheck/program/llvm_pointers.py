@@ -28,7 +28,8 @@ _PART = re.compile(rf"extractvalue .* (%{NAME}), \d+(?:, \d+)*(?:, !.*)?$")
 _MEMORY_INTRINSIC = re.compile(
     r"@llvm\.(?:lifetime\.(?:start|end)|memset|memcpy|memmove)\.[\w.]*\("
 )
-_METADATA = re.compile(r", !")
+_ALLOCA = re.compile(rf"  (%{NAME}) = alloca (?:inalloca )?(.*?)(?:, align \d+)?(?:, !.*)?$")
+_POINTER = re.compile(r"ptr|%")
 _SIZES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8, "ptr": 8}
 
 
@@ -101,6 +102,9 @@ def read_pointers(
         parts=found.parts,
         addresses=found.addresses,
         slots=frozenset(slots),
+        pointer_free=frozenset(
+            m[1] for line in lines if (m := _ALLOCA.match(line)) and not _POINTER.search(m[2])
+        ),
     )
 
 

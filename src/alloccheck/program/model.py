@@ -119,6 +119,8 @@ class Pointers:
     addresses: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """From names to the slot that they point into, and the distance from its start."""
     slots: frozenset[str] = frozenset()
+    pointer_free: frozenset[str] = frozenset()
+    """Memory on the stack whose type has no pointer in it."""
 
 
 def no_pointers() -> Pointers:
@@ -254,6 +256,10 @@ class Function:
     """Names of its parameters in order, as they occur in `Call.arguments`."""
     location: int | None = None
     """Key for `Program.locate` of the function itself, for calls that have no location."""
+    returns: str = ""
+    """Its return type, as the reader writes types; empty when that is not known."""
+    takes: tuple[str, ...] = ()
+    """The types of its parameters."""
     read_pointers: Callable[[], Pointers] = field(default=no_pointers, repr=False, compare=False)
     """Reads its pointers, when asked."""
 
