@@ -61,8 +61,16 @@ def called_back(
 
 
 def _fits(function: Function, shapes: frozenset[Shape] | None) -> bool:
-    # Of a function whose reader says nothing about its type, everything is possible.
-    return shapes is None or not function.returns or (function.returns, function.takes) in shapes
+    # Of a function whose reader says nothing about its type, everything is possible. One that
+    # takes less than it is passed can be called: the destructor of a list takes its memory alone.
+    return (
+        shapes is None
+        or not function.returns
+        or any(
+            function.returns == returns and function.takes == takes[: len(function.takes)]
+            for returns, takes in shapes
+        )
+    )
 
 
 def elements_without_pointers(

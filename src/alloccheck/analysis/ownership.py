@@ -205,7 +205,7 @@ def decided_decrefs(
             program,
             names,
             codes,
-            _wanted_merges(program.functions[name], pointers[name], names),
+            *_wanted_merges(program.functions[name], pointers[name], names),
             {index: result for result, index in pointers[name].results.items()},
         )
         for name in needed
@@ -285,6 +285,7 @@ def _held(
         changed = False
         for caller, calls in running.items():
             borrowed = held_names(caller) | _NOTHING
+            aliases = pointers[caller].aliases
             for call in calls:
                 for callee in callees(Site(caller, call.index)):
                     # A root that is also called from inside must be held there as well.
@@ -293,7 +294,8 @@ def _held(
                     lost = {
                         i
                         for i in held[callee]
-                        if i >= len(call.arguments) or call.arguments[i] not in borrowed
+                        if i >= len(call.arguments)
+                        or aliases.get(call.arguments[i], call.arguments[i]) not in borrowed
                     }
                     if lost:
                         held[callee] -= lost
@@ -345,10 +347,11 @@ def _private_slots(
 
 def _wanted_merges(
     function: Function, pointers: Pointers, names: RefcountNames
-) -> dict[int, list[str]]:
-    """Return, by block, the merges whose tickets may be asked for."""
+) -> tuple[dict[int, list[str]], frozenset[str]]:
+    """Return, by block, the merges whose tickets may be asked for, and who asks."""
     merges, selects = pointers.merges, {}
-    todo = {c.operand for c in function.calls if _has_decref([c], names)} - {None}
+    operands = [c.operand for c in function.calls if _has_decref([c], names)]
+    todo = {pointers.aliases.get(name, name) for name in operands if name}
     for events in pointers.events.values():
         for event in events:
             if isinstance(event, Write) and event.value:
@@ -356,7 +359,7 @@ def _wanted_merges(
             elif isinstance(event, Select):
                 selects[event.name] = event.values
     seen: set[str] = set()
-    stack = [name for name in todo if name]
+    stack = list(todo)
     while stack:
         name = stack.pop()
         if name in seen:
@@ -369,7 +372,7 @@ def _wanted_merges(
     for name, merge in merges.items():
         if name in seen:
             wanted.setdefault(merge.block, []).append(name)
-    return wanted
+    return wanted, frozenset(todo)
 
 
 # --- counting inside one function -------------------------------------------------------------
@@ -461,6 +464,8 @@ class _Walk:
     codes: Mapping[str, Ranges]
     """What functions return."""
     merges: Mapping[int, list[str]]
+    asked: frozenset[str]
+    """Pointers that are decremented or stored in slots."""
     results: Mapping[int, str]
     """From calls to the names of what they return."""
 
@@ -580,14 +585,22 @@ class _Walk:
             merge = self.pointers.merges[name]
             sources = [value for value, block in merge.incoming if block == source]
             found = [self._owned(value, before) for value in dict.fromkeys(sources)]
-            for value in sources:
-                if self.pointers.homes.get(value) != target:
-                    names.pop(value, None)
+            if len(found) != 1:
+                names[name] = UNKNOWN
+                continue
+            value, taken = sources[0], found[0]
+            names[name] = taken
+            if value not in before.names:
+                continue  # held, of this call, or unknown: there is nothing to hand over
+            rest = UNKNOWN
+            if value in self.asked and 1 < taken.tickets < _MANY:
+                # The source is decremented or stored under its own name too.
+                names[name] = replace(taken, tickets=1)
+                rest = replace(taken, tickets=taken.tickets - 1)
             # What two merges of one block take from the same source, the first has.
-            before = _State(
-                {n: o for n, o in before.names.items() if n not in sources}, before.slots, codes
-            )
-            names[name] = found[0] if len(found) == 1 else UNKNOWN
+            before = _State({**before.names, value: rest}, before.slots, codes)
+            if self.pointers.homes.get(value) != target:
+                names[value] = rest
         slots = {
             key: content
             for key, content in state.slots.items()
@@ -679,6 +692,8 @@ class _Walk:
     ) -> None:
         if isinstance(call.target, Direct):
             symbol, operand = call.target.symbol, call.operand
+            if operand is not None:
+                operand = self.pointers.aliases.get(operand, operand)
             if is_copy_of(symbol, self.names.incref):
                 if operand is not None:
                     owned = self._owned(operand, now)

@@ -492,7 +492,12 @@ class _Solver:
         if frames is None:
             function = self.program.functions[site.function]
             frames = ()
-            for key in (function.calls[site.call].location, function.location):
+            call = function.calls[site.call]
+            keys = [call.location]
+            if call.location is None and call.operand is not None:
+                # What made the pointer is closer than the function's first line.
+                keys.append(function.read_pointers().locations.get(call.operand))
+            for key in (*keys, function.location):
                 if key is not None and not frames:
                     frames = self.program.locate(key)
             frames = known[site] = frames or (Frame("", 0, None, function.name),)

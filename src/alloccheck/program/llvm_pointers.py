@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from alloccheck.program.llvm_text import NAME, plain
 from alloccheck.program.llvm_values import PHI_INCOMING
@@ -25,6 +25,12 @@ _LOAD = re.compile(rf"load (?:volatile )?(.+?), ptr (%{NAME})(?:,|$)")
 _STORE = re.compile(rf"store (?:volatile )?(.+) (\S+|%{NAME}), ptr (%{NAME})(?:,|$)")
 _SELECT = re.compile(rf"select i1 [^,]+, ptr (%{NAME}|@{NAME}|\w+), ptr (%{NAME}|@{NAME}|\w+)(?:, !|$)")
 _PART = re.compile(rf"extractvalue .* (%{NAME}), \d+(?:, \d+)*(?:, !.*)?$")
+_FIELD = re.compile(rf"extractvalue .* (%{NAME}), (\d+)(?:, !.*)?$")
+_INSERT = re.compile(
+    rf"insertvalue .*[}}\]] (%{NAME}|\w+), (.*?) (\S+), (\d+)((?:, \d+)*)(?:, !.*)?$"
+)
+_STRUCTURE_PHI = re.compile(r"phi \{.*?\} \[")
+_LOCATION = re.compile(r"!dbg !(\d+)")
 _MEMORY_INTRINSIC = re.compile(
     r"@llvm\.(?:lifetime\.(?:start|end)|memset|memcpy|memmove)\.[\w.]*\("
 )
@@ -42,6 +48,10 @@ class _Found:
     homes: dict[str, int] = field(default_factory=dict)
     results: dict[str, int] = field(default_factory=dict)
     parts: dict[str, str] = field(default_factory=dict)
+    fields: dict[str, tuple[str, int]] = field(default_factory=dict)
+    inserts: dict[str, tuple[str, str, int]] = field(default_factory=dict)
+    structures: dict[str, Merge] = field(default_factory=dict)
+    locations: dict[str, int] = field(default_factory=dict)
     addresses: dict[str, tuple[str, int]] = field(default_factory=dict)
     escaped: set[str] = field(default_factory=set)
 
@@ -93,19 +103,77 @@ def read_pointers(
             continue
         block = max(block, 0)
         _read(m, line, block, at_line.get(number, ()), calls, found, block_index)
+    aliases = _name_fields(found)
     slots = {slot for slot, _ in found.addresses.values()} - found.escaped
     return Pointers(
         merges=found.merges,
-        events={block: tuple(events) for block, events in found.events.items()},
+        events={
+            block: tuple(_renamed(event, aliases) for event in events)
+            for block, events in found.events.items()
+        },
         homes=found.homes,
         results=found.results,
         parts=found.parts,
+        aliases=aliases,
+        locations=found.locations,
         addresses=found.addresses,
         slots=frozenset(slots),
         pointer_free=frozenset(
             m[1] for line in lines if (m := _ALLOCA.match(line)) and not _POINTER.search(m[2])
         ),
     )
+
+
+def _name_fields(found: _Found) -> dict[str, str]:
+    """Return, for fields taken out of structures, the pointers that were put into them.
+
+    A field of a merge of structures becomes a merge of its own, ``%structure#field``.
+    """
+    named: dict[tuple[str, int], str] = {}
+
+    def source(structure: str, index: int) -> str:
+        seen: set[str] = set()
+        while structure in found.inserts:
+            if structure in seen:
+                return f"{structure}#?"
+            seen.add(structure)
+            before, value, place = found.inserts[structure]
+            if place == index:
+                return value
+            structure = before
+        if structure in ("undef", "poison", "zeroinitializer"):
+            return "null"
+        key = structure, index
+        if key not in named:
+            named[key] = f"{structure}#{index}"
+            merge = found.structures.get(structure)
+            if merge is not None:
+                found.homes[named[key]] = merge.block
+                pairs = tuple((source(s, index), block) for s, block in merge.incoming)
+                found.merges[named[key]] = Merge(merge.block, pairs)
+        return named[key]
+
+    aliases = {}
+    for name, (structure, index) in found.fields.items():
+        if structure in found.inserts or structure in found.structures:
+            aliases[name] = source(structure, index)
+    for name in aliases:
+        seen = {name}
+        while aliases[name] in aliases and aliases[name] not in seen:
+            seen.add(aliases[name])
+            aliases[name] = aliases[aliases[name]]
+    for name, merge in list(found.merges.items()):
+        pairs = tuple((aliases.get(v, v), block) for v, block in merge.incoming)
+        found.merges[name] = Merge(merge.block, pairs)
+    return aliases
+
+
+def _renamed(event: PointerEvent, aliases: dict[str, str]) -> PointerEvent:
+    if isinstance(event, Write) and event.value in aliases:
+        return replace(event, value=aliases[event.value])
+    if isinstance(event, Select):
+        return replace(event, values=tuple(aliases.get(v, v) for v in event.values))
+    return event
 
 
 def _addresses(lines: Sequence[str], parameters: Sequence[str]) -> dict[str, tuple[str, int]]:
@@ -144,10 +212,12 @@ def _read(
     if indices:
         _read_call(name, line, block, indices, calls, found)
         return
-    if "ptr" not in line and opcode != "extractvalue":
+    if "ptr" not in line and opcode not in ("extractvalue", "insertvalue"):
         return
     if name:
         found.homes[name] = block
+        if location := _LOCATION.search(line):
+            found.locations[name] = int(location[1])
     addresses = found.addresses
     events = found.events.setdefault(block, [])
     used = [n for n in _LOCAL.findall(line, start) if n in addresses]
@@ -174,6 +244,9 @@ def _read(
         if name and text.startswith("phi ptr "):
             pairs = tuple((v, block_index(plain(b))) for v, b in PHI_INCOMING.findall(text))
             found.merges[name] = Merge(block, pairs)
+        elif name and _STRUCTURE_PHI.match(text):
+            pairs = tuple((v, block_index(plain(b))) for v, b in PHI_INCOMING.findall(text))
+            found.structures[name] = Merge(block, pairs)
     elif opcode == "select":
         found.escape(used)
         if name and (select := _SELECT.match(line, start)):
@@ -181,6 +254,13 @@ def _read(
     elif opcode == "extractvalue":
         if name and (part := _PART.match(line, start)):
             found.parts[name] = part[1]
+            if one := _FIELD.match(line, start):
+                found.fields[name] = one[1], int(one[2])
+    elif opcode == "insertvalue":
+        found.escape(used)
+        if name and (insert := _INSERT.match(line, start)):
+            value = insert[3] if insert[2] == "ptr" and not insert[5] else f"{name}#!"
+            found.inserts[name] = insert[1], value, int(insert[4])
     elif opcode in ("call", "invoke"):
         # A call that has no effect of its own: an intrinsic.
         if _MEMORY_INTRINSIC.search(line):

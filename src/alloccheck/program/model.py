@@ -116,6 +116,10 @@ class Pointers:
     """From names to the calls that returned them."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """From names to the aggregates of which they are a field."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """From names to other names of the same pointer, by which the rest of this speaks of it."""
+    locations: Mapping[str, int] = field(default_factory=dict)
+    """Keys for `Program.locate` of what defines them."""
     addresses: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """From names to the slot that they point into, and the distance from its start."""
     slots: frozenset[str] = frozenset()
