@@ -207,14 +207,15 @@ VALUED = [path for path in ANSWERED if hasattr(LOADED[path.stem].module, "RESULT
 
 @by_name(VALUED)
 def test_checked_code_gives_the_value_of_the_program(path):
-    case = load_case(path)
-    for prelude in case.preludes.values():
-        prelude()
-    function = getattr(case.entry, "py_func", case.entry)
-    assert case.arguments is not None
-    result = alloccheck.hermetic(**case.options)(function)(*case.arguments())
-    assert result == case.module.RESULT
-    assert type(result) is type(case.module.RESULT)
+    for history in (None, *LOADED[path.stem].preludes):
+        case = load_case(path)
+        if history is not None:
+            case.preludes[history]()
+        function = measured.decorated(case, alloccheck.hermetic(**case.options))
+        assert case.arguments is not None
+        result = function(*case.arguments())
+        assert result == case.module.RESULT, history
+        assert type(result) is type(case.module.RESULT), history
 
 
 COUNTED = [

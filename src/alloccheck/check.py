@@ -5,6 +5,8 @@ Each step is a call of another floor. Nothing here knows terminals or decorators
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -12,10 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from alloccheck.analysis.contracts import Contract, ContractTable, load_contracts
+from alloccheck.analysis.paths import StatusConvention
+from alloccheck.analysis.refcounts import RefcountNames
 from alloccheck.analysis.solve import Assumed, Solution, solve
 from alloccheck.analysis.summary import Witness
 from alloccheck.assumptions import AssumptionMark
-from alloccheck.certificate import Certificate, External, source_digest
+from alloccheck.certificate import Captured, Certificate, External, Source
 from alloccheck.compile.annotations import heap_types_by_line
 from alloccheck.compile.artifact import Artifact, Built, build
 from alloccheck.compile.job import CompileJob
@@ -25,14 +29,17 @@ from alloccheck.effects import Effect, Guarantee, Occasion, Path
 from alloccheck.errors import AllocCheckException, CompileError, UsageError
 from alloccheck.findings import Assumption, FirstCall, Report, TypeHint, findings_from
 from alloccheck.program.llvm import read_module
-from alloccheck.program.model import Program
+from alloccheck.program.model import Direct, Indirect, Program
 from alloccheck.source import Frame
 from alloccheck.symbols import well_known_name
 
 # isort: split
-from numba.core.errors import ForceLiteralArg, NumbaError
+from numba.core.errors import ForceLiteralArg, NumbaError, UnsupportedBytecodeError
 
 Entry = Literal["python", "c"]
+
+NUMBA_ERRORS = (NumbaError, UnsupportedBytecodeError, NotImplementedError)
+"""What Numba raises for code that it does not compile."""
 
 
 @dataclass(frozen=True)
@@ -123,12 +130,13 @@ def prove(job: CompileJob, policy: Policy) -> Verdict:
     """
     built = build(job)
     started = time.perf_counter()
-    program = read_module(built.listing, _entry_symbol(built, policy))
+    entries = (*_entry_symbols(built, policy), *_later_entries(built.artifact))
+    programs = [read_module(built.listing, one) for one in entries]
     read = time.perf_counter()
     contracts = load_contracts(policy.contracts)
-    solution = _solve(program, contracts, built)
+    solutions = [_solve(one, contracts, built) for one in programs]
     solved = time.perf_counter()
-    report = _report(job, policy, built, program, contracts, solution)
+    report = _report(job, policy, built, programs, contracts, solutions)
     report.timings.update(
         built.timings, read=read - started, solve=solved - read, report=time.perf_counter() - solved
     )
@@ -197,7 +205,7 @@ def analyze(
     that can be run afterwards, see :func:`alloccheck.check_allocs`.
     """
     policy = Policy.of(guarantee, ignore_throw, first_call, entry, contracts)
-    return _explained(make_job(target, signature, jit_options), policy)
+    return explained(make_job(target, signature, jit_options), policy).report
 
 
 def check_call(
@@ -229,66 +237,150 @@ def check_call(
     True
     """
     policy = getattr(target, "policy", None) or Policy()
-    signature = types_of_call(python_function(target), args, kwargs)
-    return _explained(make_job(target, signature), policy)
-
-
-def _explained(job: CompileJob, policy: Policy) -> Report:
-    """Prove, and turn Numba's errors into ours, with the question in front."""
+    function = python_function(target)
+    signature = types_of_call(function, args, kwargs)
+    job = make_job(target, signature)
     try:
         return prove(job, policy).report
+    except ForceLiteralArg as request:
+        signature = types_of_call(function, args, kwargs, literal=request.requested_args)
+    except NUMBA_ERRORS as error:
+        raise compile_error(job, error) from None
+    return explained(make_job(target, signature), policy).report
+
+
+def explained(job: CompileJob, policy: Policy) -> Verdict:
+    """Prove, and turn Numba's errors into ours, with the question in front.
+
+    Parameters
+    ----------
+    job, policy
+        As `prove` takes them.
+
+    Raises
+    ------
+    CompileError
+        When the function does not compile.
+    """
+    try:
+        return prove(job, policy)
     except AllocCheckException:
         raise
-    except (NumbaError, ForceLiteralArg, NotImplementedError) as error:
-        arguments = ", ".join(map(str, job.argument_types))
-        raise CompileError(
-            f"{job.function.__module__}:{job.function.__qualname__} does not compile for "
-            f"({arguments}). Numba says:\n{error}"
-        ) from None
+    except NUMBA_ERRORS as error:
+        raise compile_error(job, error) from None
+
+
+def compile_error(job: CompileJob, error: Exception) -> CompileError:
+    """Return Numba's error as ours, with the question in front.
+
+    Parameters
+    ----------
+    job : CompileJob
+        What was compiled.
+    error : Exception
+        What Numba raised.
+
+    Returns
+    -------
+    CompileError
+        It is also an error of Numba's own class, so that code written for ``njit`` still
+        catches it and jitted callers go on to the next candidate.
+    """
+    name = f"{job.function.__module__}:{job.function.__qualname__}"
+    arguments = ", ".join(map(str, job.argument_types))
+    if isinstance(error, ForceLiteralArg):
+        parameters = list(inspect.signature(job.function).parameters)
+        wanted = ", ".join(parameters[i] for i in sorted(error.requested_args))
+        return CompileError(
+            f"{name} needs the value of {wanted} when it is compiled (numba.literally), and a "
+            f"signature has only types: ({arguments}). Give a tuple of types with "
+            "numba.types.literal(value) in that place, or use check_call"
+        )
+    text = f"{name} does not compile for ({arguments}). Numba says:\n{error}"
+    if isinstance(error, NotImplementedError):
+        return CompileError(text)
+    kind = type(error)
+    both: Any = type(kind.__name__, (CompileError, kind), {"__module__": __name__})
+    ours: Any = both.__new__(both)
+    ours.__dict__.update(error.__dict__)
+    ours.args = (text,)
+    return ours  # type: ignore[no-any-return]
 
 
 # --- the steps ------------------------------------------------------------------------------------
 
 
-def _entry_symbol(built: Built, policy: Policy) -> str:
+def _entry_symbols(built: Built, policy: Policy) -> tuple[str, ...]:
     artifact = built.artifact
-    if policy.entry == "c":
-        if artifact.c_symbol is None:
-            raise UsageError(
-                f"{artifact.signature} has no C entry: its types cannot be passed by value"
-            )
-        if not policy.ignore_throw:
-            return artifact.c_symbol
-    # A C entry turns raising into returning; with `ignore_throw` that part is left out.
-    return artifact.symbol
+    if policy.entry != "c":
+        return (artifact.symbol,)
+    if artifact.c_entries is None:
+        raise UsageError(
+            f"{artifact.signature} has no C entry: its types cannot be passed by value"
+        )
+    # From the first instruction of each way in from C; the body is reached from there.
+    return artifact.c_entries.symbols
+
+
+def _later_entries(artifact: Artifact) -> tuple[str, ...]:
+    """Return what runs after the call: the body of a generator, and its end."""
+    generator = artifact.generator
+    if generator is None:
+        return ()
+    finalizer = generator.finalizer_symbol
+    return (generator.next_symbol,) if finalizer is None else (generator.next_symbol, finalizer)
 
 
 def _solve(program: Program, contracts: ContractTable, built: Built) -> Solution:
+    artifact = built.artifact
     assumed = {
         symbol: Assumed(mark.effects, mark.reason) for symbol, mark in built.assumed_symbols.items()
     }
-    return solve(program, contracts.lookup, assumptions=assumed, address_names=well_known_name)
+    entries = artifact.c_entries
+    convention = StatusConvention()
+    if entries is not None:
+        # The one returns the body's status; the other turns raising into returning a value: what
+        # it does then is on the raise path.
+        convention = StatusConvention(
+            functions=frozenset({entries.status}),
+            wrappers=frozenset({entries.value, entries.last_status}),
+        )
+    return solve(
+        program,
+        contracts.lookup,
+        convention=convention,
+        # Whoever calls the C entry holds its arguments, as a caller from Python does.
+        refcounts=RefcountNames(held=frozenset({artifact.symbol})),
+        assumptions=assumed,
+        address_names=well_known_name,
+    )
 
 
 def _report(
     job: CompileJob,
     policy: Policy,
     built: Built,
-    program: Program,
+    programs: list[Program],
     contracts: ContractTable,
-    solution: Solution,
+    solutions: list[Solution],
 ) -> Report:
     artifact = built.artifact
-    witnesses = [*solution.witnesses, *_added_by_code_generation(built, contracts)]
+    undeclared = _undeclared(built)
+    ways_in = frozenset(artifact.c_entries.symbols) if artifact.c_entries else frozenset()
+    witnesses = _distinct((w for one in solutions for w in one.witnesses), ways_in)
+    witnesses += _added_by_code_generation(undeclared, contracts)
     lazy = {one.symbol for one in witnesses if one.occasion is Occasion.FIRST_CALL}
     prepared = prepare(lazy) if policy.first_call == "prepare" else frozenset()
-    hints = heap_types_by_line(built.annotations)
+    hints = functools.cache(lambda: heap_types_by_line(built.annotations))
 
     def type_hint(frame: Frame) -> TypeHint | None:
-        found = hints.get((frame.file, frame.line))
+        found = hints().get((frame.file, frame.line))
         return TypeHint(found) if found else None
 
-    raises_to_c = policy.entry == "c" and not policy.ignore_throw and solution.may_raise
+    may_raise = any(one.may_raise for one in solutions)
+    trusted = frozenset(symbol for one in solutions for symbol in one.assumptions_used)
+    noted = sorted({note for one in solutions for note in one.noted})
+    raises_to_c = policy.entry == "c" and not policy.ignore_throw and may_raise
     findings = findings_from(
         witnesses,
         guarantee=policy.guarantee,
@@ -299,10 +391,10 @@ def _report(
         also_forbidden=frozenset({Effect.RAISE}) if raises_to_c else frozenset(),
     )
     effects = {one.effect for one in witnesses if one.path is not Path.RAISE}
-    if solution.may_raise:
+    if may_raise:
         effects.add(Effect.RAISE)
     assumptions = tuple(
-        _assumption(mark, symbol in solution.assumptions_used)
+        _assumption(mark, symbol in trusted)
         for symbol, mark in sorted(built.assumed_symbols.items(), key=lambda one: one[1].function)
     )
     function = f"{job.function.__module__}:{job.function.__qualname__}"
@@ -314,8 +406,14 @@ def _report(
         first_call=policy.first_call,
         proved=not findings,
         digest=artifact.digest,
-        source_digest=source_digest(job.function),
-        externals=_externals(program, contracts, prepared),
+        entry=policy.entry,
+        sources=tuple(
+            Source(one.name, one.source_digest, one.code_digest) for one in artifact.sources
+        ),
+        captures=tuple(
+            Captured(one.function, one.name, one.digest, one.note) for one in artifact.captures
+        ),
+        externals=_externals(programs, undeclared, contracts, prepared),
         assumptions=tuple((one.function, one.reason) for one in assumptions if one.used),
         prepared=tuple(sorted(prepared)),
         configuration=artifact.configuration.to_json(),
@@ -331,9 +429,20 @@ def _report(
         findings=findings,
         effects=frozenset(effects),
         assumptions=assumptions,
-        notes=tuple(f"may end the process: {one}" for one in solution.noted),
+        notes=tuple(f"may end the process: {one}" for one in noted),
         certificate=certificate,
     )
+
+
+def _distinct(witnesses: Iterable[Witness], ways_in: frozenset[str]) -> list[Witness]:
+    """Keep one of the witnesses that differ in the way in alone: all lead to the same body."""
+    kept: dict[object, Witness] = {}
+    for one in witnesses:
+        inner = tuple(frame for frame in one.backtrace if frame.function not in ways_in)
+        symbol = None if one.symbol in ways_in else one.symbol
+        when = (one.effect, one.path, one.occasion, one.condition)
+        kept.setdefault((when, symbol, one.source, one.size, inner), one)
+    return list(kept.values())
 
 
 def _assumption(mark: AssumptionMark, used: bool) -> Assumption:
@@ -346,10 +455,15 @@ def _written(signature: Any) -> str:
 
 
 def _externals(
-    program: Program, contracts: ContractTable, prepared: frozenset[str]
+    programs: list[Program],
+    undeclared: list[str],
+    contracts: ContractTable,
+    prepared: frozenset[str],
 ) -> tuple[External, ...]:
     found = []
-    for symbol in sorted(program.externals):
+    symbols = {symbol for one in programs for symbol in _reached(one)}
+    symbols.update(undeclared)
+    for symbol in sorted(symbols):
         contract = contracts.lookup(symbol)
         if contract is None:
             continue
@@ -358,17 +472,41 @@ def _externals(
     return tuple(found)
 
 
-def _added_by_code_generation(built: Built, contracts: ContractTable) -> list[Witness]:
+def _reached(program: Program) -> set[str]:
+    """Return the external symbols that are called from the program's entry on."""
+    symbols: set[str] = set()
+    seen = {program.entry}
+    waiting = [program.entry]
+    for name in waiting:
+        for call in program.functions[name].calls:
+            target = call.target
+            if isinstance(target, Direct):
+                called: tuple[str, ...] = (target.symbol,)
+            else:
+                called = (target.candidates or ()) if isinstance(target, Indirect) else ()
+            for symbol in called:
+                if symbol not in program.functions:
+                    symbols.add(symbol)
+                elif symbol not in seen:
+                    seen.add(symbol)
+                    waiting.append(symbol)
+    return symbols
+
+
+def _undeclared(built: Built) -> list[str]:
+    """Return the symbols that the object needs and the IR does not even declare."""
+    declared = {first or second for first, second in _DECLARED.findall(built.listing)}
+    return [symbol for symbol in built.object_file.undefined if symbol not in declared]
+
+
+def _added_by_code_generation(undeclared: Iterable[str], contracts: ContractTable) -> list[Witness]:
     """Classify the calls that machine code has and the IR has not.
 
     Code generation turns some instructions into calls (``frem`` into ``fmod``). Each undefined
     symbol of the object that the IR does not even declare needs a contract as well.
     """
-    declared = {first or second for first, second in _DECLARED.findall(built.listing)}
     found = []
-    for symbol in built.object_file.undefined:
-        if symbol in declared:
-            continue
+    for symbol in undeclared:
         contract = contracts.lookup(symbol)
         if contract is None:
             found.append(_added(symbol, Effect.UNKNOWN, Occasion.EVERY_CALL, _UNKNOWN, "", ""))

@@ -8,24 +8,36 @@ there.
 
 from __future__ import annotations
 
-import ctypes
+import inspect
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from alloccheck.check import Policy, prove
-from alloccheck.compile.artifact import Artifact, build
-from alloccheck.compile.job import CompileJob, require_jit_enabled
-from alloccheck.errors import AllocCheckError
+import alloccheck
+from alloccheck.binding import Bound
+from alloccheck.check import NUMBA_ERRORS, Policy, compile_error, prove
+from alloccheck.compile.artifact import Artifact, GeneratorCode, annotation_of, build
+from alloccheck.compile.job import (
+    CompileJob,
+    Configuration,
+    parse_signature,
+    require_jit_enabled,
+)
+from alloccheck.compile.target import fold_types, types_of_call
+from alloccheck.errors import AllocCheckError, Refused, UsageError, VerificationError
 from alloccheck.findings import Report
+from alloccheck.verification import verify
 
 # isort: split
-from numba.core import cgutils, imputils, registry, sigutils, typeinfer
+import numba
+from numba.core import cgutils, imputils, registry, sigutils, typeinfer, types, typing
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.typing import ctypes_utils
+from numba.core.errors import ForceLiteralArg
 
 OnFailure = Literal["raise", "warn", "report"]
 
@@ -49,7 +61,7 @@ def deferred_proofs() -> Iterator[None]:
         _deferred.reset(token)
 
 
-class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
+class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
     """A function that was, or will be, proved before it runs.
 
     Made by :func:`alloccheck.check_allocs`, :func:`alloccheck.nonblocking` and
@@ -65,6 +77,8 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         What to prove; None compiles hermetically without a check.
     on_failure : {"raise", "warn", "report"}
         What to do when the guarantee cannot be proved.
+    value_on_raise : int or float, optional
+        What the C entry at `address` returns when the function raised.
     """
 
     def __init__(
@@ -75,8 +89,10 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         *,
         policy: Policy | None = None,
         on_failure: OnFailure = "raise",
+        value_on_raise: int | float | None = None,
     ) -> None:
         self.policy = policy
+        self.value_on_raise = value_on_raise
         self.on_failure: OnFailure = on_failure
         self.declared_signatures: tuple[Any, ...] = ()
         self._artifacts: dict[tuple[Any, ...], Artifact] = {}
@@ -100,38 +116,6 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         """The report of each argument-type tuple that was checked, also the failed ones."""
         return MappingProxyType(self._reports)
 
-    @property
-    def artifacts(self) -> Mapping[tuple[Any, ...], Artifact]:
-        """The artifact of each argument-type tuple that can be called."""
-        return MappingProxyType(self._artifacts)
-
-    @property
-    def address(self) -> int:
-        """Address of the C entry; there must be exactly one signature."""
-        artifact = self._only_artifact()
-        if artifact.c_address is None:
-            raise TypeError(f"{artifact.signature} has no C entry")
-        return artifact.c_address
-
-    @property
-    def ctypes(self) -> Any:
-        """The C entry as a ctypes function; there must be exactly one signature.
-
-        SciPy's ``LowLevelCallable`` takes it as it is.
-        """
-        signature = self._only_artifact().signature
-        arguments = [ctypes_utils.to_ctypes(one) for one in signature.args]
-        result = ctypes_utils.to_ctypes(signature.return_type)
-        return ctypes.CFUNCTYPE(result, *arguments)(self.address)
-
-    def _only_artifact(self) -> Artifact:
-        if len(self._artifacts) != 1:
-            raise TypeError(
-                f"{self.__qualname__} has {len(self._artifacts)} compiled signatures; an address "
-                "belongs to exactly one. Decorate it with one signature"
-            )
-        return next(iter(self._artifacts.values()))
-
     # --- compiling ------------------------------------------------------------------------------
 
     def _make_finalizer(self) -> Callable[[], None]:
@@ -146,12 +130,20 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
 
     def recompile(self) -> None:
         """Prove all signatures afresh, under the present configuration."""
-        known = list(self._artifacts)
+        jobs = [one.job for one in self._artifacts.values()]
         self._reset_overloads()
         self._artifacts.clear()
         self._reports.clear()
-        for signature in known:
-            self.compile(signature)
+        can_compile = bool(self._can_compile)  # type: ignore[has-type]
+        self._can_compile = True
+        try:
+            for job in jobs:
+                if job.return_type is None:
+                    self.compile(tuple(job.argument_types))
+                else:
+                    self.compile(typing.signature(job.return_type, *job.argument_types))
+        finally:
+            self._can_compile = can_compile
 
     def compile(self, sig: Any) -> Any:
         """Compile and prove one signature, and return its entry point.
@@ -165,6 +157,8 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         ------
         AllocCheckError
             When the guarantee cannot be proved and `on_failure` is ``"raise"``.
+        Refused
+            When the signature was proved under another configuration; `recompile` proves anew.
         """
         require_jit_enabled()
         arguments, return_type = sigutils.normalize_signature(sig)
@@ -172,20 +166,46 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         with global_compiler_lock:
             known = self.overloads.get(key)
             if known is not None:
+                self._require_same_configuration(key)
                 return known.entry_point
             if not self._can_compile:
                 raise RuntimeError("compilation disabled")
-            job = CompileJob(self.py_func, self, key, return_type)
-            if self.policy is None:
-                artifact = build(job).artifact
-            else:
-                verdict = prove(job, self.policy)
-                artifact = verdict.artifact
-                self._reports[key] = verdict.report
-                if not verdict.report.ok:
-                    self._fail(verdict.report)
+            job = CompileJob(
+                self.py_func, self, key, return_type, value_on_raise=self.value_on_raise
+            )
+            try:
+                artifact = self._checked(job)
+            except ForceLiteralArg as request:
+                raise request.bind_fold_arguments(self._folded_types) from None
+            except NUMBA_ERRORS as error:
+                raise compile_error(job, error) from None
             self._admit(key, artifact)
         return artifact.result.entry_point
+
+    def _require_same_configuration(self, key: tuple[Any, ...]) -> None:
+        """Refuse to let an artifact answer a question that is asked under other settings."""
+        artifact = self._artifacts.get(key)
+        if artifact is None:
+            return
+        changed = artifact.configuration.changed_to(Configuration.current())
+        if changed:
+            raise Refused(
+                f"{self.__qualname__} was proved under other settings: {'; '.join(changed)} now. "
+                "Call recompile() to prove it under the present ones"
+            )
+
+    def _checked(self, job: CompileJob) -> Artifact:
+        """Build a job's artifact and judge it by the policy."""
+        if self.policy is None:
+            return build(job).artifact
+        verdict = prove(job, self.policy)
+        self._reports[tuple(job.argument_types)] = verdict.report
+        if not verdict.report.ok:
+            self._fail(verdict.report)
+        return verdict.artifact
+
+    def _folded_types(self, args: Any, kws: Any) -> Any:
+        return self.fold_argument_types(args, kws)[1]
 
     def _fail(self, report: Report) -> None:
         from alloccheck.report.text import render_text
@@ -194,26 +214,92 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         if self.on_failure == "raise":
             raise AllocCheckError(report, text)
         if self.on_failure == "warn":
-            warnings.warn(text, AllocCheckWarning, stacklevel=4)
+            warnings.warn(text, AllocCheckWarning, stacklevel=_level_of_the_caller())
 
     def _admit(self, key: tuple[Any, ...], artifact: Artifact) -> None:
         """Make an artifact callable from Python and from jitted code."""
         self._artifacts[key] = artifact
-        self.add_overload(artifact.result)
+        result = artifact.result
+        if artifact.generator is not None:
+            result = self._with_own_generator(artifact)
+        self.add_overload(result)
         implementation = _call_by_address(artifact)
         self.targetctx._defns[artifact.result.entry_point].append(
             implementation, implementation.signature
         )
 
+    def _with_own_generator(self, artifact: Artifact) -> Any:
+        """Let jitted code run an artifact's generator, by address.
+
+        Numba finds a generator's code by its type. The type gets a name of its own here, so that
+        neither this code is run for a generator of ``njit``, nor the other way round.
+        """
+        generator, result = artifact.generator, artifact.result
+        assert generator is not None
+        found = result.signature.return_type
+        own = types.Generator(
+            gen_func=result.entry_point,
+            yield_type=found.yield_type,
+            arg_types=found.arg_types,
+            state_types=found.state_types,
+            has_finalizer=found.has_finalizer,
+        )
+        self.targetctx._generators[own] = (generator.descriptor, _next_by_address(generator))
+        return result._replace(signature=typing.signature(own, *result.signature.args))
+
     def prove_now(self, signatures: tuple[Any, ...]) -> None:
-        """Prove declared signatures and allow no others, as Numba's eager compilation does."""
-        self.declared_signatures = signatures
+        """Prove declared signatures and allow no others, as Numba's eager compilation does.
+
+        Parameters
+        ----------
+        signatures : tuple
+            In any of Numba's forms. Arguments with defaults may be left out.
+
+        Raises
+        ------
+        UsageError
+            When a signature does not fit the function.
+        """
+        self.declared_signatures = tuple(self._fitted(one) for one in signatures)
         if _deferred.get():
             return
         with typeinfer.register_dispatcher(self):
-            for signature in signatures:
+            for signature in self.declared_signatures:
                 self.compile(signature)
             self.disable_compile()
+
+    def _fitted(self, signature: Any) -> Any:
+        arguments, return_type = parse_signature(signature)
+        folded = fold_types(self.py_func, arguments)
+        return folded if return_type is None else typing.signature(return_type, *folded)
+
+    # --- inspection -----------------------------------------------------------------------------
+
+    def inspect_types(
+        self,
+        file: Any = None,
+        signature: Any = None,
+        pretty: bool = False,
+        style: str = "default",
+        **options: Any,
+    ) -> Any:
+        """Print the types that inference found, as Numba's dispatcher does."""
+        self._annotate(signature)
+        return super().inspect_types(
+            file=file, signature=signature, pretty=pretty, style=style, **options
+        )
+
+    def get_annotation_info(self, signature: Any = None) -> Any:
+        """Return the types that inference found, for Numba's own renderers."""
+        self._annotate(signature)
+        return super().get_annotation_info(signature)
+
+    def _annotate(self, signature: Any) -> None:
+        for key in self.overloads if signature is None else (signature,):
+            result = self.overloads[key]
+            if result.type_annotation is None:
+                annotation = annotation_of(self._artifacts[key].job)
+                self.overloads[key] = result._replace(type_annotation=annotation)
 
     # --- pickling -------------------------------------------------------------------------------
 
@@ -221,6 +307,7 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         states: dict[str, Any] = super()._reduce_states()
         states["policy"] = self.policy
         states["on_failure"] = self.on_failure
+        states["value_on_raise"] = self.value_on_raise
         return states
 
     @classmethod
@@ -234,11 +321,19 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         sigs: Any,
         policy: Policy | None,
         on_failure: OnFailure,
+        value_on_raise: int | float | None,
     ) -> CheckedDispatcher:
         known = cls._memo.get(uuid)
         if known is not None:
             return known  # type: ignore[no-any-return]
-        self = cls(py_func, locals, targetoptions, policy=policy, on_failure=on_failure)
+        self = cls(
+            py_func,
+            locals,
+            targetoptions,
+            policy=policy,
+            on_failure=on_failure,
+            value_on_raise=value_on_raise,
+        )
         self._set_uuid(uuid)
         for signature in sigs:
             self.compile(signature)
@@ -246,8 +341,50 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         return self
 
 
+class VerifyingDispatcher(CheckedDispatcher):
+    """A checked function that compares itself with its proof before each call from Python.
+
+    Calls from jitted code and from C go to the artifact directly, as always.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Verify the artifact of these arguments, then call it.
+
+        Raises
+        ------
+        VerificationError
+            When anything changed since the proof.
+        """
+        for artifact in self._selected(args, kwargs):
+            found = verify(artifact)
+            if not found:
+                raise VerificationError(found)
+        return super().__call__(*args, **kwargs)
+
+    def _selected(self, args: Any, kwargs: Any) -> tuple[Artifact, ...]:
+        """Return the artifact of exactly these types; else all that Numba may choose from."""
+        try:
+            exact = self._artifacts.get(types_of_call(self.py_func, args, kwargs))
+        except UsageError:
+            exact = None
+        return tuple(self._artifacts.values()) if exact is None else (exact,)
+
+
 def _nothing() -> None:
     """Do nothing."""
+
+
+_MACHINERY = tuple(str(Path(str(one.__file__)).parent) + os.sep for one in (numba, alloccheck))
+
+
+def _level_of_the_caller() -> int:
+    """Return the `stacklevel` of the first frame, seen from the caller, that is the user's."""
+    level, frame = 1, inspect.currentframe()
+    while (frame := frame.f_back if frame is not None else None) is not None:
+        if not frame.f_code.co_filename.startswith(_MACHINERY):
+            return level
+        level += 1
+    return 1
 
 
 def _call_by_address(artifact: Artifact) -> Any:
@@ -268,5 +405,24 @@ def _call_by_address(artifact: Artifact) -> Any:
         return imputils.impl_ret_new_ref(context, builder, descriptor.restype, value)
 
     implementation.signature = descriptor.argtypes  # type: ignore[attr-defined]
+    implementation.libs = ()  # type: ignore[attr-defined]
+    return implementation
+
+
+def _next_by_address(generator: GeneratorCode) -> Any:
+    """Return Numba's implementation of a step of a generator, in the artifact's machine code."""
+    descriptor = generator.descriptor
+
+    def implementation(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        shape = context.call_conv.get_function_type(descriptor.restype, descriptor.argtypes)
+        pointer = context.add_dynamic_addr(
+            builder, generator.next_address, info=generator.next_symbol
+        )
+        function = builder.bitcast(pointer, shape.as_pointer())
+        # The caller reads the status: it says when the generator has ended.
+        return context.call_conv.call_function(
+            builder, function, descriptor.restype, descriptor.argtypes, args
+        )
+
     implementation.libs = ()  # type: ignore[attr-defined]
     return implementation

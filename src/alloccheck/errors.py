@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from alloccheck.findings import Report
+    from alloccheck.verification import Verification
 
 
 class AllocCheckException(Exception):
@@ -26,6 +27,20 @@ class AllocCheckError(AllocCheckException):
     def __init__(self, report: Report, text: str) -> None:
         super().__init__(text)
         self.report = report
+
+
+class VerificationError(AllocCheckException):
+    """What would run is no longer what was proved; carries the verification.
+
+    Parameters
+    ----------
+    verification : Verification
+        What changed; the exception's text is its rendering.
+    """
+
+    def __init__(self, verification: Verification) -> None:
+        super().__init__(str(verification))
+        self.verification = verification
 
 
 class UsageError(AllocCheckException):

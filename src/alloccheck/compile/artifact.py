@@ -11,22 +11,27 @@ import ctypes
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import llvmlite.binding as ll
 
+from alloccheck.compile import canonical
 from alloccheck.compile.contexts import UNRESOLVED, WorldLibrary, parse_like
-from alloccheck.compile.entry import add_c_entry, has_c_signature
+from alloccheck.compile.entry import CEntries, add_c_entries, has_c_signature
+from alloccheck.compile.image import Image, Slot, locate
 from alloccheck.compile.job import CompileJob, Configuration
 from alloccheck.compile.objectfile import ObjectFile, read_object
+from alloccheck.compile.provenance import Capture, FunctionSource, captures, compiled_functions
 from alloccheck.compile.recursion import RoundRecursion, compile_to_fixpoint
 from alloccheck.compile.world import FunctionVariants, World
 from alloccheck.errors import Refused
 
 # isort: split
 from numba import _dynfunc
-from numba.core import typing
+from numba.core import config, types, typing
+from numba.core.codegen import _CFG
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment
 
 ENVIRONMENT_PREFIX = "_ZN08NumbaEnv"
@@ -36,10 +41,19 @@ _immortal: list[Any] = []
 
 
 class _Engine:
-    """Owns the machine code of one artifact."""
+    """Owns the machine code of one artifact.
 
-    def __init__(self, execution_engine: Any, object_code: bytes) -> None:
-        self._engine = execution_engine
+    It only loads: an engine that has also compiled keeps what code generation knows of the CPU,
+    which is larger than most functions.
+    """
+
+    def __init__(self, triple: str, data_layout: str, object_code: bytes) -> None:
+        module = ll.parse_assembly("")
+        module.triple, module.data_layout = triple, data_layout
+        machine = ll.Target.from_triple(triple).create_target_machine(jit=True)
+        self._engine = ll.create_mcjit_compiler(
+            module, machine, use_lmm=config.USE_LLVMLITE_MEMORY_MANAGER
+        )
         self._engine.add_object_file(ll.ObjectFileRef.from_data(object_code))
         self._engine.finalize_object()
 
@@ -72,9 +86,37 @@ class ClosedLibrary:
         target = ll.Target.from_triple(module.triple or ll.get_process_triple())
         return str(target.create_target_machine().emit_assembly(module))
 
+    def get_function(self, name: str) -> Any:
+        """Return a function of the optimised IR."""
+        return ll.parse_assembly(self.get_llvm_str()).get_function(name)
+
+    def get_function_cfg(self, name: str, py_func: Any = None, **options: Any) -> Any:
+        """Return a function's control-flow graph, as Numba draws it."""
+        return _CFG(self, name, py_func, **options)
+
     def get_pointer_to_function(self, name: str) -> int:
         """Return a function's address, or 0 when the artifact has no such entry."""
         return self._engine.address(name) if name in self._symbols else 0
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorCode:
+    """The parts of a generator that run after the call that made it.
+
+    Parameters
+    ----------
+    descriptor : FunctionDescriptor
+        Numba's description of the function that runs to the next ``yield``.
+    next_symbol, next_address
+        That function in the artifact.
+    finalizer_symbol : str or None
+        The function that runs when the generator dies.
+    """
+
+    descriptor: Any
+    next_symbol: str
+    next_address: int
+    finalizer_symbol: str | None
 
 
 @dataclass(frozen=True)
@@ -99,6 +141,8 @@ class Artifact:
         Address of each undefined symbol that the code is bound to.
     rounds : int
         Hermetic rounds that recursion took.
+    generator : GeneratorCode or None
+        What runs after the call, where the function is a generator.
     """
 
     job: CompileJob
@@ -114,6 +158,18 @@ class Artifact:
     object_code: bytes = field(repr=False)
     """The object, compressed by zlib."""
     keepalive: tuple[Any, ...] = field(repr=False, default=())
+    generator: GeneratorCode | None = None
+    c_entries: CEntries | None = None
+    """Symbols of all entries from C, None where types have no C form."""
+    status_address: int | None = None
+    """Address of the entry ``int32 f(ret*, args...)``."""
+    last_status_address: int | None = None
+    """Address of ``int32 f(void)``, which tells how the calling thread's last call ended."""
+    image: Image = field(repr=False, default_factory=lambda: Image({}, {}))
+    sources: tuple[FunctionSource, ...] = field(repr=False, default=())
+    """The user's functions that are compiled into it, the root first."""
+    captures: tuple[Capture, ...] = field(repr=False, default=())
+    """The values that these functions took from around them."""
 
     @property
     def signature(self) -> Any:
@@ -166,18 +222,43 @@ def build(job: CompileJob) -> Built:
         Numba's own, for code that does not compile.
     """
     start = time.perf_counter()
-    variants = FunctionVariants()
 
-    def one_round(recursion: RoundRecursion) -> Built:
-        world = World(recursion, variants)
+    def in_world(world: World) -> Built:
         with world.active():
             result = world.compile(job)
             compiled = time.perf_counter()
-            closed = _close(world, result)
-        return _load(job, world, result, closed, start, compiled)
+            closed = _close(world, result, job.value_on_raise)
+            return _load(job, world, result, closed, start, compiled)
 
-    built, rounds = compile_to_fixpoint(one_round, _unify)
+    with global_compiler_lock:
+        kept = canonical.shared.use(job, in_world)
+        if kept is not None:
+            return kept
+        variants = FunctionVariants()
+        built, rounds = compile_to_fixpoint(
+            lambda recursion: in_world(World(recursion, variants)), _unify
+        )
     return built if rounds == 1 else _with_rounds(built, rounds)
+
+
+def annotation_of(job: CompileJob) -> Any:
+    """Return Numba's type annotation of a job's function, by compiling it again.
+
+    Artifacts do not keep annotations: they hold on to the whole of a compile.
+
+    Parameters
+    ----------
+    job : CompileJob
+        The question that an artifact answered.
+    """
+    variants = FunctionVariants()
+
+    def one_round(recursion: RoundRecursion) -> Any:
+        world = World(recursion, variants)
+        with world.active():
+            return world.compile(job).type_annotation
+
+    return compile_to_fixpoint(one_round, _unify)[0]
 
 
 def _unify(first: Any, second: Any) -> Any:
@@ -187,8 +268,6 @@ def _unify(first: Any, second: Any) -> Any:
 
 
 def _with_rounds(built: Built, rounds: int) -> Built:
-    from dataclasses import replace
-
     return replace(built, artifact=replace(built.artifact, rounds=rounds))
 
 
@@ -199,44 +278,50 @@ class _Closed:
     listing: str
     object_file: ObjectFile
     entries: tuple[str, ...]
-    c_symbol: str | None
+    c_entries: CEntries | None
     environment: Any
+    generator: Any
 
 
-def _close(world: World, result: Any) -> _Closed:
+def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
     """Turn the root's open library into one closed object."""
     descriptor = result.fndesc
     pending = result.entry_point
-    library = result.library
+    library = result.library.opened()
     context = world.target_context.subtarget(
         environment=pending.environment, fndesc=descriptor, enable_nrt=True
     )
-    if library._finalized:
-        # Something linked the root already (an assumption, a reference to itself).
-        root = library
-        library = world.target_context.codegen().create_library(descriptor.llvm_func_name)
-        library.add_linking_library(root)
     entries = [descriptor.mangled_name, descriptor.llvm_cpython_wrapper_name]
-    c_symbol = None
+    # Each is one body, reached by all wrappers, not a copy in each of them.
+    bodies = [descriptor.mangled_name]
+    wrapped = [descriptor]
+    generator = None
+    if isinstance(descriptor.restype, types.Generator):
+        generator = context.get_generator_desc(descriptor.restype)
+        wrapped.append(generator)
+        bodies.append(generator.mangled_name)
+        entries.append(generator.mangled_name)
+    c_entries = None
     with context.push_code_library(library):
-        context.create_cpython_wrapper(
-            library,
-            descriptor,
-            pending.environment,
-            result.call_helper,
-            release_gil=_releases_gil(world, result),
-        )
+        for one in wrapped:
+            context.create_cpython_wrapper(
+                library,
+                one,
+                pending.environment,
+                result.call_helper,
+                release_gil=bool(world.root.targetoptions.get("nogil", False)),
+            )
         if has_c_signature(descriptor):
-            c_symbol = add_c_entry(context, library, descriptor)
-            entries.append(c_symbol)
+            c_entries = add_c_entries(context, library, descriptor, value_on_raise)
+            entries += c_entries.symbols
     codegen = world.target_context.codegen()
 
     def prepare(one: WorldLibrary) -> None:
         _resolve_recursion(codegen, one)
-        # The entry must be one body, reached by all wrappers, not a copy in each of them.
-        root = one._final_module.get_function(descriptor.mangled_name)
-        if b"alwaysinline" not in b" ".join(root.attributes):
-            root.add_function_attribute("noinline")
+        for symbol in bodies:
+            body = one._final_module.get_function(symbol)
+            if b"alwaysinline" not in b" ".join(body.attributes):
+                body.add_function_attribute("noinline")
 
     codegen.before_optimization[library] = prepare
     library.finalize()
@@ -257,16 +342,22 @@ def _close(world: World, result: Any) -> _Closed:
         str(module),
         object_file,
         tuple(entries),
-        c_symbol,
+        c_entries,
         pending.environment,
+        generator,
     )
 
 
-def _releases_gil(world: World, result: Any) -> bool:
-    for one in world.dispatchers:
-        if result in one.overloads.values():
-            return bool(one.targetoptions.get("nogil", False))
-    return False
+def _generator_code(descriptor: Any, engine: _Engine) -> GeneratorCode | None:
+    if descriptor is None:
+        return None
+    (generator_type,) = descriptor.argtypes
+    return GeneratorCode(
+        descriptor,
+        descriptor.mangled_name,
+        engine.address(descriptor.mangled_name),
+        descriptor.llvm_finalizer_name if generator_type.has_finalizer else None,
+    )
 
 
 def _resolve_recursion(codegen: Any, library: WorldLibrary) -> None:
@@ -333,6 +424,37 @@ def _resolve_externals(object_file: ObjectFile) -> dict[str, int]:
     return found
 
 
+def _linked(world: World, result: Any) -> list[Any]:
+    """Return the Python functions whose libraries were linked into the root's."""
+    owners = {
+        id(compiled.library): one.py_func
+        for one in world.dispatchers
+        for compiled in one.overloads.values()
+    }
+    reached = {id(result.library): result.library}
+    waiting = [result.library]
+    for library in waiting:
+        for linked in library._linking_libraries:
+            if id(linked) not in reached and isinstance(linked, WorldLibrary):
+                reached[id(linked)] = linked
+                waiting.append(linked)
+    functions = [owners[one] for one in reached if one in owners]
+    return sorted(functions, key=lambda one: (one.__module__, one.__qualname__))
+
+
+def _image(closed: _Closed, engine: _Engine, slots: list[Slot]) -> Image:
+    """Find where the loader put the object."""
+    exported = set(closed.entries)
+
+    def address_of(symbol: str) -> int:
+        if symbol in exported:
+            return engine.address(symbol)
+        return engine.data_address(symbol) if symbol in commons else 0
+
+    commons = {one.name for one in closed.object_file.symbols if one.section == "common"}
+    return replace(locate(closed.object_file, address_of), slots=tuple(slots))
+
+
 def _load(
     job: CompileJob,
     world: World,
@@ -344,9 +466,9 @@ def _load(
     """Bind the object's externals, load it, and make the Python entry point."""
     externals = _resolve_externals(closed.object_file)
     module = closed.library._final_module
-    codegen = world.target_context.codegen()
-    engine = _Engine(codegen._engine._ee, closed.object_code)
+    engine = _Engine(module.triple, module.data_layout, closed.object_code)
     environments = [closed.environment]
+    slots = []
     defined = {one.name for one in closed.object_file.symbols}
     for variable in module.global_variables:
         name = variable.name
@@ -354,8 +476,9 @@ def _load(
             environment = lookup_environment(name)
             if environment is None:
                 raise Refused(f"the environment {name!r} of a callee is gone")
-            slot = ctypes.c_void_p.from_address(engine.data_address(name))
-            slot.value = id(environment)
+            address = engine.data_address(name)
+            ctypes.c_void_p.from_address(address).value = id(environment)
+            slots.append(Slot(name, address, id(environment)))
             environments.append(environment)
     descriptor = result.fndesc
     keepalive = (engine, tuple(environments), tuple(world.pinned.values()))
@@ -370,6 +493,8 @@ def _load(
         closed.environment,
         keepalive,
     )
+    c_entries = closed.c_entries
+    sources = compiled_functions(job.function, _linked(world, result), job.argument_types)
     library = ClosedLibrary(closed.library.name, closed.listing, engine, frozenset(closed.entries))
     signature = typing.signature(result.signature.return_type, *result.signature.args)
     artifact = Artifact(
@@ -384,21 +509,28 @@ def _load(
             call_helper=None,
         ),
         symbol=descriptor.mangled_name,
-        c_symbol=closed.c_symbol,
+        c_symbol=None if c_entries is None else c_entries.value,
         address=engine.address(descriptor.mangled_name),
-        c_address=None if closed.c_symbol is None else engine.address(closed.c_symbol),
+        c_address=None if c_entries is None else engine.address(c_entries.value),
         digest=closed.object_file.digest,
         externals=externals,
         rounds=1,
         object_code=zlib.compress(closed.object_code, 1),
         keepalive=keepalive,
+        generator=_generator_code(closed.generator, engine),
+        c_entries=c_entries,
+        status_address=None if c_entries is None else engine.address(c_entries.status),
+        last_status_address=None if c_entries is None else engine.address(c_entries.last_status),
+        image=_image(closed, engine, slots),
+        sources=sources,
+        captures=captures(sources),
     )
     loaded = time.perf_counter()
     return Built(
         artifact=artifact,
         listing=closed.listing,
         object_file=closed.object_file,
-        assumed_symbols=dict(world.assumed_symbols),
-        annotations=tuple(world.annotations()),
+        assumed_symbols=world.assumed_symbols(result),
+        annotations=world.annotations(result),
         timings={"compile": compiled - start, "close": loaded - compiled},
     )

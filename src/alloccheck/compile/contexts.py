@@ -10,6 +10,7 @@ Verified on the Numba versions in `numba_internals.VERIFIED_NUMBA`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as ll
@@ -26,6 +27,7 @@ from numba.core.runtime import rtsys
 from numba.core.typing import templates
 
 if TYPE_CHECKING:
+    from alloccheck.compile.recursion import RoundRecursion
     from alloccheck.compile.world import World
 
 UNRESOLVED = ".numba.unresolved$"
@@ -39,7 +41,11 @@ class WorldTypingContext(typing.Context):  # type: ignore[misc]
         self._world = world
         self._installing = 0
         super().__init__()
-        self.callstack = world.recursion.call_stack()
+        self.follow(world.recursion)
+
+    def follow(self, recursion: RoundRecursion) -> None:
+        """Ask `recursion` from now on about functions that are still being inferred."""
+        self.callstack = recursion.call_stack()
 
     def install_registry(self, registry: Any) -> None:
         self._installing += 1
@@ -69,6 +75,8 @@ class WorldTypingContext(typing.Context):  # type: ignore[misc]
 class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
     """A library that is linked and optimised, but becomes machine code only in an artifact."""
 
+    _pristine: Any = None
+
     def add_linking_library(self, library: Any) -> None:
         if library._codegen is not self._codegen and library is not rtsys.library:
             raise Refused(
@@ -78,9 +86,25 @@ class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
             )
         super().add_linking_library(library)
 
+    def opened(self) -> WorldLibrary:
+        """Return a library with this one's own code, neither linked nor optimised yet.
+
+        An artifact is closed from such a copy, so that its code is the same whether or not this
+        library served as a callee before.
+        """
+        copy: WorldLibrary = self._codegen.create_library(self.name)
+        copy.enable_object_caching()
+        copy._final_module = (
+            self._final_module if self._pristine is None else self._pristine
+        ).clone()
+        copy._linking_libraries = list(self._linking_libraries)
+        copy._reload_init = set(self._reload_init)
+        return copy
+
     def finalize(self) -> None:
         """Link and optimise; code generation waits for `artifact.close`."""
         self._raise_if_finalized()
+        self._pristine = self._final_module.clone()
         linked: set[int] = set()
         for library in self._linking_libraries:
             if id(library) not in linked:
@@ -187,6 +211,32 @@ class WorldContext(cpu.CPUContext):  # type: ignore[misc]
             self._refreshing = False
         self._loaded = self._registered()
 
+    def declarations(self) -> tuple[int, ...]:
+        """Return a key that changes when overloads or lowerings are registered with Numba.
+
+        Intrinsics register their lowering, under a function of its own, whenever anyone compiles
+        them; that concerns nobody else and does not count.
+        """
+        shared = (one for one in self._registries if one is not self._world_registry)
+        counts = [
+            len(getattr(one, name))
+            for one in shared
+            for name in imputils.RegistryLoader.registry_items
+            if one is not imputils.builtin_registry or name != "functions"
+        ]
+        counts.append(
+            sum(
+                not isinstance(function, FunctionType)
+                for _, function, _ in imputils.builtin_registry.functions
+            )
+        )
+        counts += [
+            len(getattr(one, name))
+            for one in self.typing_context._registries
+            for name in templates.RegistryLoader.registry_items
+        ]
+        return tuple(counts)
+
     def _registered(self) -> tuple[int, ...]:
         lowering = (*self._registries, imputils.builtin_registry)
         counts = [
@@ -208,6 +258,10 @@ class WorldContext(cpu.CPUContext):  # type: ignore[misc]
     def get_executable(self, library: Any, fndesc: Any, env: Any) -> PendingEntry:
         """Return a unique key for the function; machine code comes with the artifact."""
         return PendingEntry(library, fndesc, env)
+
+    def _compile_subroutine_no_cache(self, *args: Any, **kwargs: Any) -> Any:
+        with isolation.own_location():
+            return super()._compile_subroutine_no_cache(*args, **kwargs)
 
     def get_python_api(self, builder: Any) -> StablePythonAPI:
         return StablePythonAPI(self, builder)

@@ -1,14 +1,17 @@
 """The ways into an artifact: from the interpreter, and from C.
 
-The C entry has the plain C signature, takes no GIL and reaches no interpreter: a real-time thread
-that Python has never seen may call it. It is part of the closed module, so it is checked with it.
+The C entries take no GIL and reach no interpreter: a real-time thread that Python has never seen
+may call them. They are part of the closed module, so they are checked with it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from alloccheck.compile import numba_internals  # noqa: F401  (the version gate)
+from alloccheck.compile.status import StatusTable, add_status_table
+from alloccheck.errors import UsageError
 
 # isort: split
 from llvmlite import ir
@@ -25,11 +28,40 @@ def has_c_signature(descriptor: Any) -> bool:
     """
     unsupported = (types.Omitted, types.Generator, types.StarArgTuple, types.Dispatcher)
     every = (*descriptor.argtypes, descriptor.restype)
-    return not any(isinstance(one, unsupported) for one in every)
+    if any(isinstance(one, unsupported) for one in every):
+        return False
+    # Whether an optional result is there is said by the status, which a C entry does not return.
+    return not isinstance(descriptor.restype, types.Optional)
 
 
-def add_c_entry(context: Any, library: Any, descriptor: Any) -> str:
-    """Add the C entry of a function to its library and return its symbol.
+@dataclass(frozen=True, slots=True)
+class CEntries:
+    """Symbols of the ways in from C.
+
+    Parameters
+    ----------
+    value : str
+        ``ret f(args...)``: returns the value, or a chosen one when the function raised.
+    status : str
+        ``int32 f(ret*, args...)``: returns 0, or a status that is not 0 when it raised.
+    last_status : str
+        ``int32 f(void)``: status of the calling thread's last call of `value`.
+    """
+
+    value: str
+    status: str
+    last_status: str
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """All three."""
+        return self.value, self.status, self.last_status
+
+
+def add_c_entries(
+    context: Any, library: Any, descriptor: Any, value_on_raise: Any = None
+) -> CEntries:
+    """Add the C entries of a function to its library and return their symbols.
 
     Parameters
     ----------
@@ -39,44 +71,108 @@ def add_c_entry(context: Any, library: Any, descriptor: Any) -> str:
         The function's library, not finalised.
     descriptor : FunctionDescriptor
         The function.
+    value_on_raise : int or float, optional
+        What the value entry returns when the function raised; when left out, zero, or NaN for
+        floating point.
 
     Returns
     -------
-    str
-        The symbol. When the function raises, the entry releases the exception's data and
-        returns zero (NaN for floating point).
+    CEntries
+        The symbols. On raise each entry releases the exception's data first.
+
+    Raises
+    ------
+    UsageError
+        When `value_on_raise` does not fit the return type.
     """
+    entries = CEntries(
+        descriptor.llvm_cfunc_wrapper_name,
+        f"cstatus.{descriptor.mangled_name}",
+        f"claststatus.{descriptor.mangled_name}",
+    )
     module = context.create_module("alloccheck.entry")
     function_type = context.call_conv.get_function_type(descriptor.restype, descriptor.argtypes)
     callee = ir.Function(module, function_type, descriptor.llvm_func_name)
+    table = add_status_table(module, entries.last_status)
+    _add_value_entry(context, module, descriptor, callee, entries.value, table, value_on_raise)
+    _add_status_entry(context, module, descriptor, callee, entries.status)
+    library.add_ir_module(module)
+    return entries
+
+
+def _add_value_entry(
+    context: Any,
+    module: Any,
+    descriptor: Any,
+    callee: Any,
+    symbol: str,
+    table: StatusTable,
+    value_on_raise: Any,
+) -> None:
     arguments = [context.get_value_type(one) for one in descriptor.argtypes]
     result = context.get_value_type(descriptor.restype)
     returns_nothing = descriptor.restype in (types.void, types.none)
     shape = ir.FunctionType(ir.VoidType() if returns_nothing else result, arguments)
-    symbol: str = descriptor.llvm_cfunc_wrapper_name
     function = ir.Function(module, shape, symbol)
+    extension = _extension(descriptor.restype)
+    if extension is not None:
+        function.return_value.add_attribute(extension)
+    fallback = None if returns_nothing else _value_on_raise(descriptor, result, value_on_raise)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     status, value = context.call_conv.call_function(
         builder, callee, descriptor.restype, descriptor.argtypes, function.args
     )
     with builder.if_then(status.is_error, likely=False):
         _release_exception(context, builder, status)
-        if returns_nothing:
-            builder.ret_void()
-        else:
-            builder.ret(_value_on_raise(result))
-    if returns_nothing:
-        builder.ret_void()
-    else:
-        builder.ret(value)
-    library.add_ir_module(module)
-    return symbol
+        builder.call(table.raised, (status.code,))
+        builder.ret_void() if returns_nothing else builder.ret(fallback)
+    table.forget(builder)
+    builder.ret_void() if returns_nothing else builder.ret(value)
 
 
-def _value_on_raise(result: Any) -> Any:
-    if isinstance(result, ir.FloatType | ir.DoubleType):
-        return result(float("nan"))
-    return result(None)
+def _add_status_entry(context: Any, module: Any, descriptor: Any, callee: Any, symbol: str) -> None:
+    arguments = [context.get_value_type(one) for one in descriptor.argtypes]
+    returns_nothing = descriptor.restype in (types.void, types.none)
+    stored = ir.IntType(8) if returns_nothing else context.get_data_type(descriptor.restype)
+    shape = ir.FunctionType(ir.IntType(32), [stored.as_pointer(), *arguments])
+    function = ir.Function(module, shape, symbol)
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    status, value = context.call_conv.call_function(
+        builder, callee, descriptor.restype, descriptor.argtypes, function.args[1:]
+    )
+    with builder.if_then(status.is_error, likely=False):
+        _release_exception(context, builder, status)
+        builder.ret(status.code)
+    if not returns_nothing:
+        context.pack_value(builder, descriptor.restype, value, function.args[0])
+    builder.ret(ir.IntType(32)(0))
+
+
+def _extension(result: Any) -> str | None:
+    """Return how C compilers expect a narrow integer result to fill its register."""
+    if isinstance(result, types.Boolean):
+        return "zeroext"
+    if isinstance(result, types.Integer) and result.bitwidth < 32:
+        return "signext" if result.signed else "zeroext"
+    return None
+
+
+def _value_on_raise(descriptor: Any, result: Any, chosen: Any) -> Any:
+    floating = isinstance(result, ir.FloatType | ir.DoubleType)
+    if chosen is None:
+        return result(float("nan")) if floating else result(None)
+    if floating and isinstance(chosen, int | float):
+        return result(float(chosen))
+    if isinstance(descriptor.restype, types.Boolean) and isinstance(chosen, bool):
+        return result(int(chosen))
+    integer = descriptor.restype
+    if isinstance(integer, types.Integer) and isinstance(chosen, int):
+        low, high = integer.minval, integer.maxval
+        if low <= chosen <= high:
+            return result(chosen)
+    raise UsageError(
+        f"value_on_raise={chosen!r} is no value of the return type {descriptor.restype}"
+    )
 
 
 def _release_exception(context: Any, builder: Any, status: Any) -> None:

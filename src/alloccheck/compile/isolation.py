@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 from alloccheck.compile import numba_internals
 
 # isort: split
-from numba.core import cpu, lowering, registry, targetconfig, types
+from numba.core import cpu, errors, lowering, registry, targetconfig, types
 from numba.core import target_extension as te
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.descriptors import TargetDescriptor
 from numba.core.types.abstract import _typecache
 from numba.core.typing import templates
+from numba.experimental.jitclass import boxing as jitclass_boxing
 
 if TYPE_CHECKING:
     from alloccheck.compile.world import World
@@ -119,6 +120,7 @@ class VariantDict(dict[Any, Any]):
 _dispatcher_property = types.Dispatcher.dispatcher
 _typing_property = registry.CPUTarget.typing_context
 _target_property = registry.CPUTarget.target_context
+_numba_specialize_box = jitclass_boxing._specialize_box
 
 
 def _dispatcher(self: Any) -> Any:
@@ -137,6 +139,14 @@ def _target_context(self: Any) -> Any:
     return _target_property.fget(self) if world is None else world.target_context
 
 
+def _specialize_box(typ: Any) -> Any:
+    # Completes the Python class of a jitclass's instances, by compiling its properties.
+    if current_world() is None:
+        return _numba_specialize_box(typ)
+    with outside():
+        return _numba_specialize_box(typ)
+
+
 def install() -> None:
     """Install the redirections and the target, once per process.
 
@@ -148,6 +158,7 @@ def install() -> None:
     types.Dispatcher.dispatcher = property(_dispatcher, doc=_dispatcher_property.__doc__)
     registry.CPUTarget.typing_context = property(_typing_context, doc=_typing_property.__doc__)
     registry.CPUTarget.target_context = property(_target_context, doc=_target_property.__doc__)
+    jitclass_boxing._specialize_box = _specialize_box
 
 
 def global_typing_context() -> Any:
@@ -173,45 +184,81 @@ def _template_classes() -> list[type]:
     return found
 
 
-class _SharedMemory:
-    """What was set aside, and how to put it back."""
+class WorldMemory:
+    """What Numba's shared caches hold on behalf of one world, while it is not active."""
 
     def __init__(self) -> None:
+        self.class_dicts: dict[tuple[type, str], dict[Any, Any]] = {}
+        self.impl_keys: dict[int, tuple[Any, dict[Any, Any]]] = {}
+        self.bound: list[tuple[Any, Any, Any]] = []
+
+
+class _Exchange:
+    """Puts a world's memory in the place of the user's, and back again."""
+
+    def __init__(self, memory: WorldMemory) -> None:
+        self._memory = memory
         self._class_dicts: list[tuple[type, str, dict[Any, Any]]] = []
         self._impl_keys: list[tuple[Any, dict[Any, Any]]] = []
         self._bound: list[tuple[Any, Any, Any]] = []
-        self._known_functions: set[int] = set()
-        for cls in _template_classes():
+        self._known_classes = set(_template_classes())
+        for cls in self._known_classes:
             own = vars(cls)
             for name in numba_internals.TEMPLATE_CACHES:
                 if name in own:
                     self._class_dicts.append((cls, name, own[name]))
-                    setattr(cls, name, {})
+                    setattr(cls, name, memory.class_dicts.get((cls, name)) or {})
             for name in numba_internals.TEMPLATE_VARIANT_CACHES:
                 if name in own:
                     self._class_dicts.append((cls, name, own[name]))
-                    setattr(cls, name, VariantDict())
+                    setattr(cls, name, memory.class_dicts.get((cls, name)) or VariantDict())
         for reference in list(_typecache):
             interned = reference()
             if isinstance(interned, types.BaseFunction):
                 self._impl_keys.append((interned, interned._impl_keys))
-                interned._impl_keys = VariantDict()
+                mine = memory.impl_keys.get(id(interned))
+                interned._impl_keys = VariantDict() if mine is None else mine[1]
             elif isinstance(interned, types.BoundFunction):
                 # A bound function holds the typing context that it was made in; a world must
                 # make its own. The type is kept alive here, so its entry can be put back.
                 self._bound.append((reference, _typecache.pop(reference), interned))
+        for reference, value, _alive in memory.bound:
+            _typecache[reference] = value
 
-    def restore(self) -> None:
-        for cls, name, mine in self._class_dicts:
-            setattr(cls, name, mine)
+    def undo(self) -> None:
+        """Keep what the world made in its memory, and put the user's own back."""
+        memory = self._memory
+        memory.class_dicts = {}
+        for cls, name, users in self._class_dicts:
+            mine = getattr(cls, name)
+            if mine:
+                memory.class_dicts[(cls, name)] = mine
+            setattr(cls, name, users)
+        # Implementations of overloads define intrinsics when they are typed. Their classes stay in
+        # Numba's registries; what they remember of this world must not.
+        for cls in set(_template_classes()) - self._known_classes:
+            for name in (
+                *numba_internals.TEMPLATE_CACHES,
+                *numba_internals.TEMPLATE_VARIANT_CACHES,
+            ):
+                if vars(cls).get(name):
+                    memory.class_dicts[(cls, name)] = vars(cls)[name]
+                    setattr(cls, name, {})
+        memory.impl_keys = {}
+        kept = set()
         for interned, keys in self._impl_keys:
+            kept.add(id(interned))
+            if interned._impl_keys:
+                memory.impl_keys[id(interned)] = (interned, interned._impl_keys)
             interned._impl_keys = keys
-        kept = {id(interned) for interned, _ in self._impl_keys}
+        memory.bound = []
         for reference in list(_typecache):
             interned = reference()
             if isinstance(interned, types.BoundFunction):
-                _typecache.pop(reference, None)
+                memory.bound.append((reference, _typecache.pop(reference), interned))
             elif isinstance(interned, types.BaseFunction) and id(interned) not in kept:
+                if interned._impl_keys:
+                    memory.impl_keys[id(interned)] = (interned, interned._impl_keys)
                 interned._impl_keys = {}
         for reference, value, _alive in self._bound:
             _typecache[reference] = value
@@ -220,6 +267,21 @@ class _SharedMemory:
 def _cheap_first_line(function: Any) -> int:
     # Numba parses the whole source file per function to find this line; the code object has it.
     return int(function.__code__.co_firstlineno) + 1
+
+
+@contextlib.contextmanager
+def own_location() -> Iterator[None]:
+    """Compile something of its own: afterwards Numba's "current" source location is as before.
+
+    Numba keeps one for the process and writes it into some messages that become code, so that a
+    callee that is compiled just now, or was before, would show in its caller.
+    """
+    saved = dict(errors.loc_info)
+    try:
+        yield
+    finally:
+        errors.loc_info.clear()
+        errors.loc_info.update(saved)
 
 
 @contextlib.contextmanager
@@ -237,32 +299,40 @@ def isolated(world: World) -> Iterator[None]:
     happens inside.
     """
     with global_compiler_lock:
-        outer = current_world()
+        outer, outer_exchange = current_world(), getattr(_thread, "exchange", None)
         stack = targetconfig._FlagsStack()._stack
         saved_stack = stack[:]
         stack.clear()
         _thread.world = None
-        memory = _SharedMemory()
+        _thread.exchange = _Exchange(world.memory)
         first_line = lowering.get_func_body_first_lineno
         lowering.get_func_body_first_lineno = _cheap_first_line
         _thread.world = world
         try:
-            with te.target_override(TARGET):
+            with te.target_override(TARGET), own_location():
+                errors.loc_info.clear()
                 yield
         finally:
             _thread.world = outer
             lowering.get_func_body_first_lineno = first_line
-            memory.restore()
+            _thread.exchange.undo()
+            _thread.exchange = outer_exchange
             stack[:] = saved_stack
 
 
 @contextlib.contextmanager
 def outside() -> Iterator[None]:
-    """Run a block as if no world were active (for Numba objects of the user's own)."""
+    """Run a block as if no world were active, with the user's own memory of earlier compiles.
+
+    For Numba objects that belong to the user and are completed on demand.
+    """
     world = current_world()
+    assert world is not None, "there is no world to step out of"
     _thread.world = None
+    _thread.exchange.undo()
     try:
         with te.target_override("cpu"):
             yield
     finally:
+        _thread.exchange = _Exchange(world.memory)
         _thread.world = world

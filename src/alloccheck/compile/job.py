@@ -100,8 +100,10 @@ class Configuration:
         >>> Configuration.current() == Configuration.current()
         True
         """
+        # As every compile does: what the environment says now is what holds.
+        config.reload_config()
         settings = tuple(
-            (name, str(getattr(config, name))) for name in CODE_SETTINGS if hasattr(config, name)
+            (name, _text(getattr(config, name))) for name in CODE_SETTINGS if hasattr(config, name)
         )
         name = config.CPU_NAME if config.CPU_NAME is not None else ll.get_host_cpu_name()
         features = (
@@ -113,6 +115,22 @@ class Configuration:
             cpu_features=features,
             triple=ll.get_process_triple(),
             versions=tuple(sorted(numba_internals.versions().items())),
+        )
+
+    def changed_to(self, other: Configuration) -> tuple[str, ...]:
+        """Return a sentence part for each setting in which `other` differs.
+
+        Examples
+        --------
+        >>> here = Configuration.current()
+        >>> here.changed_to(here)
+        ()
+        """
+        mine, theirs = _flat(self.to_json()), _flat(other.to_json())
+        return tuple(
+            f"{name} was {mine.get(name, 'absent')!r} and is {theirs.get(name, 'absent')!r}"
+            for name in sorted(mine.keys() | theirs.keys())
+            if mine.get(name) != theirs.get(name)
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -130,6 +148,21 @@ class Configuration:
         """SHA-256 of the configuration, in hexadecimal."""
         text = json.dumps(self.to_json(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _text(setting: Any) -> str:
+    """Return a setting as text; Numba's optimisation level is a number, or the word "max"."""
+    if getattr(setting, "is_opt_max", False):
+        return "max"
+    return str(int(setting)) if isinstance(setting, int | bool) else str(setting)
+
+
+def _flat(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return a configuration's entries by their own names."""
+    flat: dict[str, str] = {}
+    for name, value in data.items():
+        flat.update(_flat(value) if isinstance(value, dict) else {name: str(value)})
+    return flat
 
 
 @dataclass(frozen=True)
@@ -150,6 +183,8 @@ class CompileJob:
         Numba's jit options that pass through.
     locals : mapping
         Declared types of local variables.
+    value_on_raise : int, float or None
+        What the C entry that returns a value returns when the function raised.
     """
 
     function: Callable[..., Any]
@@ -158,6 +193,7 @@ class CompileJob:
     return_type: Any = None
     options: Mapping[str, Any] = field(default_factory=dict)
     locals: Mapping[str, Any] = field(default_factory=dict)
+    value_on_raise: int | float | None = None
 
 
 def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -56,6 +56,8 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("numba.core.cpu", "CPUContext.init"),
     ("numba.core.cpu", "CPUContext.create_cpython_wrapper"),
     ("numba.core.base", "BaseContext.compile_subroutine"),
+    ("numba.core.base", "BaseContext._compile_subroutine_no_cache"),
+    ("numba.core.errors", "loc_info"),
     ("numba.core.callconv", "CPUCallConv.call_function"),
     ("numba.core.debuginfo", "DIBuilder._di_subroutine_type"),
     ("numba.core.lowering", "get_func_body_first_lineno"),
@@ -68,6 +70,7 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("numba.np.ufunc.dufunc", "DUFunc._compile_for_argtys"),
     ("numba.np.ufunc.gufunc", "GUFunc.build_ufunc"),
     ("numba.stencils.stencil", "StencilFunc"),
+    ("numba.experimental.jitclass.boxing", "_specialize_box"),
 )
 """Private names that this floor relies on, as (module, dotted attribute)."""
 

@@ -48,6 +48,8 @@ class Relocation:
         An external symbol's own name, or ``section+offset`` for what the object defines.
     external : bool
         Whether the target lies outside the object.
+    symbol : str
+        The target symbol's name, where it has one. No part of the digest.
     """
 
     section: str
@@ -56,6 +58,7 @@ class Relocation:
     target: str
     addend: int
     external: bool
+    symbol: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +137,17 @@ def _read(elf: Any) -> ObjectFile:
     names = [section.name for section in elf.iter_sections()]
     sections = tuple(_sections(elf))
     symbols, undefined = [], []
-    described: list[tuple[str, bool]] = []
+    described: list[tuple[str, bool, str]] = []
     for symbol in table.iter_symbols():
         index = symbol["st_shndx"]
         kind = symbol["st_info"]["type"]
         if index == "SHN_UNDEF":
-            described.append((symbol.name, True))
+            described.append((symbol.name, True, symbol.name))
             if symbol.name:
                 undefined.append(symbol.name)
         elif isinstance(index, int):
-            described.append((f"{names[index]}+{symbol['st_value']:#x}", False))
+            place = f"{names[index]}+{symbol['st_value']:#x}"
+            described.append((place, False, symbol.name))
             if symbol.name and kind != "STT_SECTION":
                 symbols.append(
                     Symbol(
@@ -155,10 +159,10 @@ def _read(elf: Any) -> ObjectFile:
                     )
                 )
         elif index == "SHN_COMMON":
-            described.append(("common", False))
+            described.append(("common", False, symbol.name))
             symbols.append(Symbol(symbol.name, "common", 0, symbol["st_size"], False))
         else:
-            described.append((str(index), False))
+            described.append((str(index), False, symbol.name))
     relocations = tuple(_relocations(elf, names, described))
     return ObjectFile(sections, relocations, tuple(symbols), tuple(sorted(set(undefined))))
 
@@ -174,7 +178,7 @@ def _sections(elf: Any) -> Iterator[Section]:
 
 
 def _relocations(
-    elf: Any, names: list[str], described: list[tuple[str, bool]]
+    elf: Any, names: list[str], described: list[tuple[str, bool, str]]
 ) -> Iterator[Relocation]:
     for section in elf.iter_sections():
         if not isinstance(section, RelocationSection):
@@ -183,6 +187,8 @@ def _relocations(
         if changed.startswith((".eh_frame", ".debug")):
             continue
         for one in section.iter_relocations():
-            target, external = described[one["r_info_sym"]]
+            target, external, symbol = described[one["r_info_sym"]]
             addend = one["r_addend"] if one.is_RELA() else 0
-            yield Relocation(changed, one["r_offset"], one["r_info_type"], target, addend, external)
+            yield Relocation(
+                changed, one["r_offset"], one["r_info_type"], target, addend, external, symbol
+            )

@@ -14,6 +14,7 @@ from alloccheck.errors import UsageError
 from numba.core import registry, types, utils
 from numba.core.ccallback import CFunc
 from numba.core.dispatcher import Dispatcher
+from numba.core.errors import TypingError
 from numba.core.typing.templates import fold_arguments
 from numba.core.typing.typeof import Purpose, typeof
 
@@ -134,7 +135,7 @@ def fold_types(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tupl
                 lambda index, parameter, values: types.StarArgTuple(values),
             )
         )
-    except TypeError as error:
+    except (TypeError, TypingError) as error:
         raise UsageError(
             f"the signature has {len(arguments)} argument types, but "
             f"{function.__qualname__}{parameters} does not take them: {error}"
@@ -142,7 +143,11 @@ def fold_types(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tupl
 
 
 def types_of_call(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    literal: frozenset[int] = frozenset(),
 ) -> tuple[Any, ...]:
     """Return the types with which Numba would compile a call.
 
@@ -152,6 +157,8 @@ def types_of_call(
         The Python function.
     args, kwargs
         The call's arguments.
+    literal : frozenset of int
+        Parameters that are typed by value, as ``numba.literally`` asks.
 
     Raises
     ------
@@ -161,6 +168,8 @@ def types_of_call(
     parameters = utils.pysignature(function)
 
     def one(index: int, parameter: Any, value: Any) -> Any:
+        if index in literal:
+            return types.literal(value)
         try:
             found = typeof(value, Purpose.argument)
         except ValueError as error:
@@ -183,7 +192,7 @@ def types_of_call(
                 ),
             )
         )
-    except TypeError as error:
+    except (TypeError, TypingError) as error:
         raise UsageError(f"the arguments do not fit {function.__qualname__}: {error}") from None
 
 

@@ -8,7 +8,7 @@ process can change what it yields.
 from __future__ import annotations
 
 import types as python_types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +22,7 @@ from alloccheck.errors import Refused
 # isort: split
 from numba.core import dispatcher, registry, sigutils, types, typing
 from numba.core import target_extension as te
+from numba.core.compiler import Compiler
 from numba.core.decorators import jit
 from numba.core.runtime import rtsys
 from numba.np.ufunc.dufunc import DUFunc
@@ -39,26 +40,50 @@ Such a function stays a call of its own; what the trust says is for those who ch
 Flags = tuple[tuple[str, str], ...]
 
 
+Identity = tuple[Any, ...]
+"""What tells the counterparts of a dispatcher apart: function, options, declarations, flags."""
+
+
 class FunctionVariants:
-    """Distinct Python functions for the variants of one dispatcher, stable over all rounds.
+    """Distinct Python functions for the variants of one function, stable over all rounds.
 
     Numba's call stack knows functions by identity, so two variants of one function that differ in
-    inherited flags must be two functions.
+    options or inherited flags must be two functions.
     """
 
     def __init__(self) -> None:
-        self._functions: dict[tuple[int, Flags], Any] = {}
-        self._owners: dict[int, Any] = {}
+        self._functions: dict[Identity, Any] = {}
+        self._seen: dict[int, Any] = {}
 
-    def of(self, original: Any, flags: Flags) -> Any:
-        """Return the function that stands for `original` under `flags`."""
-        key = (id(original), flags)
-        if key not in self._functions:
-            first = id(original) not in self._owners
-            self._owners[id(original)] = original
-            function = original.py_func
-            self._functions[key] = function if first else _copy_function(function)
-        return self._functions[key]
+    def of(self, function: Any, identity: Identity) -> Any:
+        """Return the function that stands for `function` in the variant `identity`."""
+        if identity not in self._functions:
+            first = id(function) not in self._seen
+            self._seen[id(function)] = function
+            self._functions[identity] = function if first else _copy_function(function)
+        return self._functions[identity]
+
+
+def _identity(original: Any) -> Identity:
+    """Return what makes a dispatcher's counterpart different from others of its function.
+
+    Inherited flags come on top. Two dispatchers of one function with equal options are one in a
+    world: decorating a recursive function once more must not split it from itself.
+    """
+    declared = _declared_signatures(original)
+    return (
+        *_question(original.py_func, original.targetoptions, original.locals),
+        original._compiler.pipeline_class,
+        None if declared is None else tuple(map(str, declared)),
+    )
+
+
+def _question(function: Any, options: Any, declared_locals: Any) -> Identity:
+    return (
+        id(function),
+        repr(sorted((name, repr(one)) for name, one in options.items() if name != "cache")),
+        repr(sorted((name, str(one)) for name, one in declared_locals.items())),
+    )
 
 
 class _WorldFunctionCompiler(dispatcher._FunctionCompiler):  # type: ignore[misc]
@@ -110,6 +135,10 @@ class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
         # The base class would remove our functions from a context that outlives nothing.
         return _nothing
 
+    def compile(self, sig: Any) -> Any:
+        with isolation.own_location():
+            return super().compile(sig)
+
     def enable_caching(self) -> None:
         """Ignore: a world never reads or writes a disk cache."""
 
@@ -120,7 +149,7 @@ class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
             symbol = cres.fndesc.llvm_func_name
             cres.library._ensure_finalized()
             cres.library.get_function(symbol).add_function_attribute("noinline")
-            self.world.assumed_symbols[symbol] = self.assumption
+            self.world.note_assumption(symbol, cres.library, self.assumption)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         if self.declared is None:
@@ -177,14 +206,18 @@ class World:
 
     def __init__(self, recursion: RoundRecursion, variants: FunctionVariants) -> None:
         install()
+        self.memory = isolation.WorldMemory()
         self.recursion = recursion
         self._variants = variants
         self.dispatchers: list[WorldDispatcher] = []
-        self.assumed_symbols: dict[str, Any] = {}
+        self._assumed: dict[str, tuple[Any, Any]] = {}
         self.pinned: dict[int, Any] = {}
         self.refusal: Refused | None = None
-        self._clones: dict[tuple[int, Flags], tuple[Any, WorldDispatcher]] = {}
+        self._identities: dict[int, tuple[Any, Identity]] = {}
+        self._clones: dict[Identity, tuple[Any, WorldDispatcher]] = {}
         self._counterparts: dict[int, tuple[Any, Any]] = {}
+        self.root: WorldDispatcher
+        """Counterpart of the function that the present job is about."""
         self._root: tuple[Any, WorldDispatcher] | None = None
         self.typing_context: WorldTypingContext
         self.target_context: WorldContext
@@ -199,6 +232,22 @@ class World:
                 rtsys.initialize(self.target_context)
                 self.target_context.refresh()
             yield self
+
+    def restart(self, recursion: RoundRecursion) -> None:
+        """Prepare a kept world for its next job."""
+        self.recursion = recursion
+        self.typing_context.follow(recursion)
+        self._identities.clear()
+
+    def declarations(self) -> tuple[int, ...]:
+        """Return a key that changes when overloads or lowerings are registered with Numba."""
+        return self.target_context.declarations()
+
+    def user_functions(self) -> Iterator[Any]:
+        """Yield the Python functions compiled here that are not Numba's own."""
+        for one in self.dispatchers:
+            if one.overloads and not one.py_func.__module__.startswith("numba."):
+                yield one.py_func
 
     # --- counterparts -------------------------------------------------------------------------
 
@@ -230,11 +279,13 @@ class World:
                 f"{type(original).__module__}.{type(original).__qualname__} is not a CPU "
                 f"dispatcher; {getattr(original, '__name__', original)!r} cannot be compiled here"
             )
-        flags = self._effective_flags(original)
-        key = (id(original), flags)
+        known = self._identities.get(id(original))
+        if known is None:
+            known = self._identities[id(original)] = (original, _identity(original))
+        key = (*known[1], self._effective_flags(original.targetoptions))
         found = self._clones.get(key)
         if found is None:
-            copy = self._dispatcher_like(original, self._variants.of(original, flags))
+            copy = self._dispatcher_like(original, self._variants.of(original.py_func, key))
             # Declared before it is compiled: a cycle must find it.
             self._clones[key] = found = (original, copy)
         return found[1]
@@ -250,9 +301,9 @@ class World:
         copy.declared = _declared_signatures(original)
         return copy
 
-    def _effective_flags(self, original: Any) -> Flags:
+    def _effective_flags(self, options: Mapping[str, Any]) -> Flags:
         """Return the inherited flags that matter: those which the callee does not set itself."""
-        own = {"nrt" if name == "_nrt" else name for name in original.targetoptions}
+        own = {"nrt" if name == "_nrt" else name for name in options}
         return tuple(flag for flag in inherited_flags() if flag[0] not in own)
 
     def counterpart(self, value: Any) -> Any:
@@ -304,15 +355,13 @@ class World:
         CompileResult
             Numba's, whose library is not finalised yet.
         """
+        self._root = None
         if job.dispatcher is not None:
             root = self.clone(job.dispatcher)
         else:
-            root = WorldDispatcher(
-                job.function,
-                locals=dict(job.locals),
-                targetoptions={"nopython": True, "boundscheck": None, **job.options},
-            )
+            root = self._plain_root(job)
             self._root = (job.function, root)
+        self.root = root
         arguments = tuple(job.argument_types)
         signature = (
             arguments if job.return_type is None else typing.signature(job.return_type, *arguments)
@@ -326,14 +375,60 @@ class World:
         normalized, _ = sigutils.normalize_signature(signature)
         return root.overloads[tuple(normalized)]
 
-    def annotations(self) -> list[Any]:
-        """Return Numba's type annotations of every function that was compiled here."""
-        return [
+    def _plain_root(self, job: CompileJob) -> WorldDispatcher:
+        """Return the counterpart of a function that has no dispatcher: as if ``njit`` made one."""
+        options = {"nopython": True, "boundscheck": None, **job.options}
+        key = (
+            *_question(job.function, options, job.locals),
+            Compiler,
+            None,
+            self._effective_flags(options),
+        )
+        found = self._clones.get(key)
+        if found is None:
+            root = WorldDispatcher(
+                self._variants.of(job.function, key),
+                locals=dict(job.locals),
+                targetoptions=options,
+            )
+            self._clones[key] = found = (job.function, root)
+        return found[1]
+
+    def note_assumption(self, symbol: str, library: Any, mark: Any) -> None:
+        """Remember that the function `symbol`, defined in `library`, is trusted by the user."""
+        self._assumed[symbol] = (library, mark)
+
+    def assumed_symbols(self, result: Any) -> dict[str, Any]:
+        """Return the trusted functions that a result links, by symbol."""
+        linked = _linked(result.library)
+        return {
+            symbol: mark
+            for symbol, (library, mark) in self._assumed.items()
+            if id(library) in linked
+        }
+
+    def annotations(self, result: Any) -> tuple[Any, ...]:
+        """Return Numba's type annotations of the user's functions that a result links."""
+        linked = _linked(result.library)
+        return tuple(
             cres.type_annotation
             for one in self.dispatchers
+            if not one.py_func.__module__.startswith("numba.")
             for cres in one.overloads.values()
-            if cres.type_annotation is not None
-        ]
+            if cres.type_annotation is not None and id(cres.library) in linked
+        )
+
+
+def _linked(library: Any) -> set[int]:
+    """Return the identities of a library and of all that it links, directly or not."""
+    found: set[int] = set()
+    pending = [library]
+    while pending:
+        one = pending.pop()
+        if id(one) not in found:
+            found.add(id(one))
+            pending.extend(one._linking_libraries)
+    return found
 
 
 def _declared_signatures(original: Any) -> tuple[Any, ...] | None:

@@ -18,6 +18,7 @@ _EXACT_NAMES = """
 _FAMILY_NAMES = """
     lifetime.start lifetime.end invariant.start invariant.end launder.invariant.group
     strip.invariant.group dbg assume expect expect.with.probability is.constant objectsize
+    thread.pointer
     memcpy memcpy.inline memmove memset memset.inline ssa.copy ptr.annotation annotation
     var.annotation prefetch ptrmask threadlocal.address stacksave stackrestore
     abs smax smin umax umin scmp ucmp bitreverse bswap ctpop ctlz cttz fshl fshr
