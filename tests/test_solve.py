@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alloccheck.analysis.ownership import RefcountNames
+from alloccheck.analysis.refcounts import RefcountNames
 from alloccheck.analysis.solve import Assumed, solve
 from alloccheck.analysis.summary import BOTTOM, Cause, Site, Summary, collect
 from alloccheck.effects import Effect, Guarantee, Occasion, Path

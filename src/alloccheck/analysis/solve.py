@@ -5,6 +5,7 @@ Knows the program graph, contracts and status conventions; nothing of Numba, fil
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,8 @@ from alloccheck.analysis.callbacks import (
 from alloccheck.analysis.contracts import Contract
 from alloccheck.analysis.graphs import components
 from alloccheck.analysis.paths import FunctionPaths, StatusConvention, analyse_component
-from alloccheck.analysis.ownership import RefcountNames, Release, decided_decrefs
+from alloccheck.analysis.refcounts import RefcountNames, is_copy_of
+from alloccheck.analysis.ownership import Release, decided_decrefs
 from alloccheck.analysis.summary import (
     BOTTOM,
     Cause,
@@ -267,7 +269,7 @@ class _Solver:
         entry = self.program.entry
         witnesses = self._witnesses(summaries[entry], frames)
         if paths[entry].raises:
-            witnesses.append(self._raising(paths[entry]))
+            witnesses.extend(self._raising(paths, running, reach, frames))
         return Solution(
             witnesses=tuple(sorted(dict.fromkeys(witnesses), key=_witness_order)),
             unclassified=tuple(sorted({s for r in met for s in r.unclassified})),
@@ -491,6 +493,9 @@ class _Solver:
         frames = known.get(site)
         if frames is None:
             function = self.program.functions[site.function]
+            if function.location is None and is_copy_of(function.name, self.refcounts.decref):
+                known[site] = ()  # Numba's own helper: it has no source
+                return ()
             frames = ()
             call = function.calls[site.call]
             keys = [call.location]
@@ -516,7 +521,8 @@ class _Solver:
                 symbol=cause.symbol,
                 reason=cause.reason,
                 source=cause.source,
-                backtrace=tuple(f for site in trail for f in self._frames(site, frames)),
+                backtrace=tuple(f for site in trail for f in self._frames(site, frames))
+                or (Frame("", 0, None, trail[0].function),),
                 size=self._size(trail),
                 condition=cause.condition,
             )
@@ -524,20 +530,64 @@ class _Solver:
             for trail in trails
         ]
 
-    def _raising(self, paths: FunctionPaths) -> Witness:
-        function = paths.function
-        frames: Backtrace = ()
-        if function.location is not None:
-            frames = self.program.locate(function.location)
-        return Witness(
-            effect=Effect.RAISE,
-            path=Path.RAISE,
-            occasion=Occasion.EVERY_CALL,
-            symbol=function.name,
-            reason="it can end with a status that says that an exception is under way",
-            source="",
-            backtrace=frames or (Frame("", 0, None, function.name),),
-        )
+    def _raising(
+        self,
+        paths: Mapping[str, FunctionPaths],
+        running: Mapping[str, tuple[Call, ...]],
+        reach: Mapping[Site, _Reach],
+        frames: dict[Site, Backtrace],
+    ) -> list[Witness]:
+        """Return a witness for each place where an error of the entry can arise.
+
+        Goes from the entry down through the calls whose errors are not caught, to the stores
+        that hand an error to a caller. Each place is shown by the shortest way to it.
+        """
+        entry = self.program.entry
+        found: dict[Backtrace, Witness] = {}
+        todo: deque[tuple[str, Trail]] = deque([(entry, ())])
+        seen = {entry}
+        while todo:
+            name, trail = todo.popleft()
+            here = paths[name]
+            outer = tuple(f for site in trail for f in self._frames(site, frames))
+            for output in here.function.outputs:
+                if not self.convention.reports(output) or output.block not in here.by_block:
+                    continue
+                if here.by_block[output.block] is Path.RETURN:
+                    continue  # caught: the function may still end normally
+                inner: Backtrace = ()
+                for key in (output.location, here.function.location):
+                    if key is not None and not inner:
+                        inner = self.program.locate(key)
+                if inner + outer:
+                    found.setdefault(inner + outer, _raise(here.function.name, inner + outer))
+            for call in running[name]:
+                site = Site(name, call.index)
+                for callee in reach[site].functions:
+                    if callee in seen or not paths[callee].raises:
+                        continue
+                    if not self.convention.governs(self.program.functions[callee]):
+                        continue
+                    if here.after_error(call) is not Path.RETURN:
+                        seen.add(callee)
+                        todo.append((callee, (site, *trail)))
+        if found:
+            return list(found.values())
+        function = paths[entry].function
+        own = () if function.location is None else self.program.locate(function.location)
+        return [_raise(entry, own or (Frame("", 0, None, entry),))]
+
+
+def _raise(symbol: str, backtrace: Backtrace) -> Witness:
+    return Witness(
+        effect=Effect.RAISE,
+        path=Path.RAISE,
+        occasion=Occasion.EVERY_CALL,
+        symbol=symbol,
+        reason="it can end with a status that says that an exception is under way",
+        source="",
+        backtrace=backtrace,
+    )
 
 
 def _undecided(effect: Effect, shown: str, reason: str) -> _Reach:

@@ -39,6 +39,7 @@ from alloccheck.program.model import (
     Edge,
     Function,
     Indirect,
+    Output,
     Program,
     Target,
     Unread,
@@ -48,15 +49,16 @@ from alloccheck.program.ranges import Ranges
 IndexOf = Callable[[str], int]
 """From the name of a block to its index."""
 
-_PLAIN, _DEFINES, _LOAD, _CALL, _END = range(5)
+_PLAIN, _DEFINES, _LOAD, _CALL, _END, _STORE = range(6)
 _OPCODE_KINDS = {
     _PLAIN: """fneg fadd sub fsub mul fmul udiv sdiv fdiv urem srem frem shl lshr ashr
-        extractelement insertelement shufflevector insertvalue alloca store fence cmpxchg
+        extractelement insertelement shufflevector insertvalue alloca fence cmpxchg
         atomicrmw trunc fptrunc fpext fptoui fptosi uitofp sitofp ptrtoint ptrtoaddr bitcast
         addrspacecast fcmp va_arg landingpad""",
     _DEFINES: """add and or xor icmp zext sext select phi freeze extractvalue getelementptr
         inttoptr""",
     _LOAD: "load",
+    _STORE: "store",
     _CALL: "call",
     _END: "ret br switch indirectbr invoke callbr resume unreachable",
 }
@@ -71,6 +73,7 @@ _DECLARE = re.compile(rf"declare [^@]*@({NAME})\(")
 _LOCATION = re.compile(r"!dbg !(\d+)")
 _LOAD_GLOBAL = re.compile(rf"load (?:volatile )?ptr, ptr (@{NAME})(?:,|$)")
 _LOAD_LOCAL = re.compile(rf"load (?:volatile )?ptr, ptr (%{NAME})(?:,|$)")
+_STORE_POINTER = re.compile(rf"  store ptr (\S+|%{NAME}|@{NAME}), ptr (%{NAME})(?:,|$)")
 _TABLE_ELEMENT = re.compile(
     rf"getelementptr (?:inbounds |nuw |nusw )*(?:\[\d+ x ptr\]|ptr), ptr (@{NAME}), "
 )
@@ -150,6 +153,8 @@ class _FunctionDraft:
     """Number of the line that closes it."""
     blocks: list[_BlockDraft] = field(default_factory=list)
     calls: list[_CallDraft] = field(default_factory=list)
+    stores: list[tuple[int, str]] = field(default_factory=list)
+    """Blocks and lines that store a pointer."""
     definitions: dict[str, str] = field(default_factory=dict)
     homes: dict[str, int] = field(default_factory=dict)
     results: dict[str, int] = field(default_factory=dict)
@@ -338,6 +343,11 @@ class _ModuleReader:
                         mentions.update(GLOBAL_TOKEN.findall(line))
                     if name:
                         definitions[name] = line[m.start(2) :]
+                elif kind == _STORE:
+                    if "@" in line:
+                        mentions.update(GLOBAL_TOKEN.findall(line))
+                    if line.startswith("store ptr ", m.start(2)):
+                        draft.stores.append((len(blocks) - 1, line))
                 elif kind == _CALL:
                     self._line = number
                     self._read_call(draft, block, name, line, m.start(2))
@@ -541,6 +551,7 @@ class _ModuleReader:
             location=draft.location,
             returns=draft.returns,
             takes=draft.takes,
+            outputs=tuple(_outputs(draft)),
             read_pointers=cache(
                 partial(
                     read_pointers,
@@ -688,6 +699,27 @@ class _ModuleReader:
             known = token[0] == "@" and (name in self._drafts or name in self._declared)
             found.add(name if known else None)
         return found
+
+
+def _outputs(draft: _FunctionDraft) -> Iterator[Output]:
+    for block, line in draft.stores:
+        m = _STORE_POINTER.match(line)
+        if m is None or m[2] not in draft.parameters:
+            continue
+        location = _LOCATION.search(line)
+        loaded = _is_passed_on(m[1], draft, set())
+        yield Output(block, m[2], int(location[1]) if location else None, loaded)
+
+
+def _is_passed_on(value: str, draft: _FunctionDraft, seen: set[str]) -> bool:
+    """Return whether a pointer was loaded from memory, whichever way it came."""
+    text = draft.definitions.get(value, "")
+    if text.startswith("load "):
+        return True
+    if value in seen or not text.startswith("phi "):
+        return value in seen
+    seen.add(value)
+    return all(_is_passed_on(v, draft, seen) for v, _ in PHI_INCOMING.findall(text))
 
 
 def _type(parameter: str) -> str:

@@ -246,6 +246,18 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class Output:
+    """A pointer is stored where a parameter points to."""
+
+    block: int
+    parameter: str
+    location: int | None = None
+    """Key for `Program.locate`."""
+    passed_on: bool = False
+    """Whether it was itself loaded from memory, and so was made elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
 class Function:
     """A function of the program; block 0 is the entry."""
 
@@ -264,6 +276,8 @@ class Function:
     """Its return type, as the reader writes types; empty when that is not known."""
     takes: tuple[str, ...] = ()
     """The types of its parameters."""
+    outputs: tuple[Output, ...] = ()
+    """Pointers that it hands to its caller."""
     read_pointers: Callable[[], Pointers] = field(default=no_pointers, repr=False, compare=False)
     """Reads its pointers, when asked."""
 
