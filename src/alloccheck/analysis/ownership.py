@@ -74,6 +74,7 @@ Running = Mapping[str, tuple[Call, ...]]
 Callees = Callable[[Site], tuple[str, ...]]
 """The functions of the program that a call may reach."""
 
+
 @dataclass(frozen=True, slots=True, order=True)
 class Release:
     """What freeing one object of this call does.
@@ -696,7 +697,8 @@ class _Walk:
             left = left or {}
             moved = {
                 (passed[i][0], passed[i][1] + offset): replace(
-                    owned, releases=frozenset(Release(call.index, r.destructor) for r in owned.releases)
+                    owned,
+                    releases=frozenset(Release(call.index, r.destructor) for r in owned.releases),
                 )
                 for (i, offset), owned in left.items()
                 if i in passed

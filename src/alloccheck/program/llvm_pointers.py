@@ -23,7 +23,9 @@ _OFFSET = re.compile(
 )
 _LOAD = re.compile(rf"load (?:volatile )?(.+?), ptr (%{NAME})(?:,|$)")
 _STORE = re.compile(rf"store (?:volatile )?(.+) (\S+|%{NAME}), ptr (%{NAME})(?:,|$)")
-_SELECT = re.compile(rf"select i1 [^,]+, ptr (%{NAME}|@{NAME}|\w+), ptr (%{NAME}|@{NAME}|\w+)(?:, !|$)")
+_SELECT = re.compile(
+    rf"select i1 [^,]+, ptr (%{NAME}|@{NAME}|\w+), ptr (%{NAME}|@{NAME}|\w+)(?:, !|$)"
+)
 _PART = re.compile(rf"extractvalue .* (%{NAME}), \d+(?:, \d+)*(?:, !.*)?$")
 _FIELD = re.compile(rf"extractvalue .* (%{NAME}), (\d+)(?:, !.*)?$")
 _INSERT = re.compile(
@@ -290,4 +292,3 @@ def _read_call(
         found.escape(used)
     # Passed twice, the two arguments name the same memory.
     found.escaped.update(s for s in slots if slots.count(s) > 1)
-
