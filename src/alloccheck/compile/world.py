@@ -78,6 +78,10 @@ def _identity(original: Any) -> Identity:
     )
 
 
+def _plain_options(job: CompileJob) -> dict[str, Any]:
+    return {"nopython": True, "boundscheck": None, **job.options}
+
+
 def _question(function: Any, options: Any, declared_locals: Any) -> Identity:
     return (
         id(function),
@@ -215,6 +219,7 @@ class World:
         self.root: WorldDispatcher
         """Counterpart of the function that the present job is about."""
         self._root: tuple[Any, WorldDispatcher] | None = None
+        self._declared_return: tuple[Identity, Any] | None = None
         self.typing_context: WorldTypingContext
         self.target_context: WorldContext
 
@@ -242,7 +247,7 @@ class World:
     def user_functions(self) -> Iterator[Any]:
         """Yield the Python functions compiled here that are not Numba's own."""
         for one in self.dispatchers:
-            if one.overloads and not one.py_func.__module__.startswith("numba."):
+            if one.overloads and not _is_of_numba(one.py_func):
                 yield one.py_func
 
     # --- counterparts -------------------------------------------------------------------------
@@ -278,7 +283,7 @@ class World:
         known = self._identities.get(id(original))
         if known is None:
             known = self._identities[id(original)] = (original, _identity(original))
-        key = (*known[1], self._effective_flags(original.targetoptions))
+        key = self._key(known[1], original.targetoptions)
         found = self._clones.get(key)
         if found is None:
             copy = self._dispatcher_like(original, self._variants.of(original.py_func, key))
@@ -296,6 +301,15 @@ class World:
         )
         copy.declared = _declared_signatures(original)
         return copy
+
+    def _key(self, identity: Identity, options: Mapping[str, Any]) -> Identity:
+        """Return what a counterpart is kept under."""
+        key = (*identity, self._effective_flags(options))
+        if self._declared_return is not None and identity == self._declared_return[0]:
+            # Numba keeps results by argument types alone; with another return type it is
+            # another question.
+            return (*key, self._declared_return[1])
+        return key
 
     def _effective_flags(self, options: Mapping[str, Any]) -> Flags:
         """Return the inherited flags that matter: those which the callee does not set itself."""
@@ -352,6 +366,9 @@ class World:
             Numba's, whose library is not finalised yet.
         """
         self._root = None
+        self._declared_return = None
+        if job.return_type is not None:
+            self._declared_return = (self._root_identity(job), job.return_type)
         if job.dispatcher is not None:
             root = self.clone(job.dispatcher)
         else:
@@ -373,13 +390,8 @@ class World:
 
     def _plain_root(self, job: CompileJob) -> WorldDispatcher:
         """Return the counterpart of a function that has no dispatcher: as if ``njit`` made one."""
-        options = {"nopython": True, "boundscheck": None, **job.options}
-        key = (
-            *_question(job.function, options, job.locals),
-            Compiler,
-            None,
-            self._effective_flags(options),
-        )
+        options = _plain_options(job)
+        key = self._key(self._root_identity(job), options)
         found = self._clones.get(key)
         if found is None:
             root = WorldDispatcher(
@@ -389,6 +401,11 @@ class World:
             )
             self._clones[key] = found = (job.function, root)
         return found[1]
+
+    def _root_identity(self, job: CompileJob) -> Identity:
+        if job.dispatcher is not None:
+            return _identity(job.dispatcher)
+        return (*_question(job.function, _plain_options(job), job.locals), Compiler, None)
 
     def note_assumption(self, symbol: str, library: Any, mark: Any) -> None:
         """Remember that the function `symbol`, defined in `library`, is trusted by the user."""
@@ -409,10 +426,19 @@ class World:
         return tuple(
             cres.type_annotation
             for one in self.dispatchers
-            if not one.py_func.__module__.startswith("numba.")
+            if not _is_of_numba(one.py_func)
             for cres in one.overloads.values()
             if cres.type_annotation is not None and id(cres.library) in linked
         )
+
+
+def _is_of_numba(function: Any) -> bool:
+    """Tell whether a Python function belongs to Numba, whose functions nobody rebinds.
+
+    Functions that Numba makes of inner functions have no module: they are the user's.
+    """
+    module = function.__module__ or ""
+    return module.startswith("numba.") and not module.startswith("numba.tests.")
 
 
 def _linked(library: Any) -> set[int]:
