@@ -8,6 +8,7 @@ from numba import njit, types
 from numba.core.errors import TypingError
 
 from alloccheck import hermetic
+from alloccheck.compile.recursion import RecursionFault
 
 
 def test_each_declared_return_type_is_a_question_of_its_own():
@@ -40,3 +41,46 @@ def test_recursion_through_a_declared_return_type_uses_it():
 
     assert isinstance(down(3), float)
     assert down(3) == 3.0
+
+
+def test_jitclass_constructors_and_inner_functions_have_no_module():
+    from numba.experimental import jitclass
+
+    @jitclass([("value", types.float64)])
+    class Box:
+        def __init__(self, value):
+            self.value = value
+
+        def doubled(self):
+            return 2.0 * self.value
+
+    @hermetic
+    def use(x):
+        def add(y):
+            return y + x
+
+        return Box(add(1.0)).doubled()
+
+    assert use(2.0) == 6.0
+
+
+def test_errors_are_numbas_own_classes_too():
+    @hermetic
+    def without_end(x):
+        return without_end(x)
+
+    with pytest.raises(TypingError, match="without a base case") as caught:
+        without_end(1)
+    assert isinstance(caught.value, RecursionFault)
+
+    def with_recursive_inner(x):
+        def inner(y):
+            return 10 if y < 2 else inner(y - 1)
+
+        return inner(x)
+
+    with pytest.raises(NotImplementedError) as expected:
+        njit(with_recursive_inner)(1)
+    with pytest.raises(NotImplementedError) as found:
+        hermetic(with_recursive_inner)(1)
+    assert str(expected.value) in str(found.value)

@@ -20,9 +20,10 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import alloccheck
-from alloccheck.check import NUMBA_ERRORS, Policy, compile_error, prove
+from alloccheck.check import NUMBA_ERRORS, Policy, compile_error, prove, recursion_error
 from alloccheck.compile.artifact import Artifact, GeneratorCode, annotation_of, build
 from alloccheck.compile.job import CompileJob, parse_signature, require_jit_enabled
+from alloccheck.compile.recursion import RecursionFault
 from alloccheck.compile.target import fold_types
 from alloccheck.errors import AllocCheckError
 from alloccheck.findings import Report
@@ -187,6 +188,8 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
                 artifact = self._checked(job)
             except ForceLiteralArg as request:
                 raise request.bind_fold_arguments(self._folded_types) from None
+            except RecursionFault as fault:
+                raise recursion_error(fault) from None
             except NUMBA_ERRORS as error:
                 raise compile_error(job, error) from None
             self._admit(key, artifact)

@@ -49,7 +49,12 @@ def read(path: Path) -> tuple[dict[str, dict[str, Any]], str | None, bool]:
 
 
 def run_module(
-    module: str, mode: str, output: Path, seconds: float, only: Path | None = None
+    module: str,
+    mode: str,
+    output: Path,
+    seconds: float,
+    test_seconds: float,
+    only: Path | None = None,
 ) -> None:
     """Run one module's tests until they are done, its time is up, or nothing is left."""
     path = output / f"{module}.jsonl"
@@ -67,6 +72,8 @@ def run_module(
                 str(path),
                 "--seconds",
                 str(seconds),
+                "--test-seconds",
+                str(test_seconds),
                 "--done",
                 done.name,
             ]
@@ -117,6 +124,7 @@ def main() -> None:
     parser.add_argument("mode", choices=["stock", "hermetic"])
     parser.add_argument("modules", nargs="*")
     parser.add_argument("--seconds", type=float, default=60.0, help="of CPU, for each module")
+    parser.add_argument("--test-seconds", type=float, default=20.0, help="of CPU, for each test")
     parser.add_argument("--output", type=Path, default=ROOT / "build" / "numba-suite")
     chosen = parser.parse_intermixed_args()
     output = chosen.output / chosen.mode
@@ -129,7 +137,7 @@ def main() -> None:
             results, _, _ = read(chosen.output / "hermetic" / f"{module}.jsonl")
             only = output / f"{module}.wanted"
             only.write_text("\n".join(results))
-        run_module(module, chosen.mode, output, chosen.seconds, only)
+        run_module(module, chosen.mode, output, chosen.seconds, chosen.test_seconds, only)
         results, _, _ = read(output / f"{module}.jsonl")
         counts: dict[str, int] = {}
         for one in results.values():

@@ -1,4 +1,4 @@
-"""Runs tests of one module of ``numba.tests`` in this process, and writes what became of each.
+"""Runs tests of ``numba.tests`` in this process, and writes what became of each.
 
 Run by `run.py`, one process per module. Each test writes a line before it starts, so that a
 crash can be blamed, and a line when it ends.
@@ -106,13 +106,13 @@ def main() -> None:
         import substitute  # type: ignore[no-redef]
 
         substitute.install()
-    suite = unittest.defaultTestLoader.loadTestsFromName(f"numba.tests.{chosen.module}")
+    names = [f"numba.tests.{chosen.module}"]
+    if chosen.only:
+        names = chosen.only.read_text().split()
+    suite = unittest.defaultTestLoader.loadTestsFromNames(names)
     found = {one.id(): one for one in _tests(suite)}
     done = set(chosen.done.read_text().split()) if chosen.done else set()
     wanted = sorted(found, key=sample_order)
-    if chosen.only:
-        only = set(chosen.only.read_text().split())
-        wanted = [one for one in wanted if one in only]
     signal.signal(signal.SIGPROF, _expired)
     deadline = time.process_time() + chosen.seconds
     with chosen.output.open("a", buffering=1) as output:
