@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from numba import njit, types
 from numba.core.errors import TypingError
+from numba.extending import overload
 
 from alloccheck import hermetic
 from alloccheck.compile.recursion import RecursionFault
@@ -84,3 +88,40 @@ def test_errors_are_numbas_own_classes_too():
     with pytest.raises(NotImplementedError) as found:
         hermetic(with_recursive_inner)(1)
     assert str(expected.value) in str(found.value)
+
+
+def test_arguments_do_not_outlive_a_compile_in_which_a_candidate_failed():
+    def measure(x):
+        raise NotImplementedError
+
+    @overload(measure)
+    def measure_number(x):
+        return lambda x: x.no_such_attribute
+
+    @overload(measure)
+    def measure_array(x):
+        return lambda x: x.size
+
+    @hermetic
+    def use(x):
+        return measure(x)
+
+    values = np.ones(3)
+    assert use(values) == 3
+    alive = weakref.ref(values)
+    del values
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_captured_variable_is_read_anew_for_each_dispatcher():
+    size = 10
+
+    def add(x):
+        return x + size
+
+    first = hermetic("i4(i4)")(add)
+    assert first(1) == 11
+    size = 12
+    assert hermetic("i4(i4)")(add)(1) == 13
+    assert first(1) == 11

@@ -98,6 +98,8 @@ def _watch(command: list[str], path: Path) -> str:
         "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{HERE}",
         "OPENBLAS_NUM_THREADS": "1",
         "NUMBA_NUM_THREADS": "2",
+        # Tests that Numba would run in a process of their own are run in this one.
+        "SUBPROC_TEST": "1",
     }
     log = path.with_suffix(".log").open("w")
     process = subprocess.Popen(

@@ -27,6 +27,16 @@ KINDS = ("same", "different", "refused", "not applicable")
 """What can become of a test that passes with Numba."""
 
 
+def kinds_of(stored: dict[str, Any]) -> dict[str, str]:
+    """Return what became of each test of a stored list, by identifier."""
+    return {
+        f"{PREFIX}{module}.{rest}": kind
+        for module, table in stored["modules"].items()
+        for kind in KINDS
+        for rest in table.get(kind, ())
+    }
+
+
 def verdict(entry: dict[str, Any]) -> str:
     """Return what became of a test that passes with Numba, from its hermetic result.
 
@@ -35,7 +45,7 @@ def verdict(entry: dict[str, Any]) -> str:
     entry : dict
         A line that `worker.py` wrote for the test's end.
     """
-    if entry["outcome"] == "pass":
+    if entry["outcome"] in ("pass", "xfail"):
         return "same" if entry.get("hermetic") else "not applicable"
     return "refused" if entry.get("refused") else "different"
 
@@ -62,12 +72,25 @@ class Explanations:
         return None
 
 
+def judge(
+    identifier: str, entry: dict[str, Any], explanations: Explanations
+) -> tuple[str, str | None]:
+    """Return what became of a test, and the group that explains it where it is not the same."""
+    kind = verdict(entry)
+    if kind in ("same", "not applicable"):
+        return kind, None
+    reason = explanations.of(identifier)
+    if reason is None:
+        return kind, None
+    return explanations.groups[reason].get("kind", kind), reason
+
+
 def _results(folder: Path) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text().splitlines():
             entry = json.loads(line)
-            if "id" in entry:
+            if "id" in entry and entry["outcome"] != "timeout":
                 found[entry["id"]] = entry
     return found
 
@@ -82,23 +105,17 @@ def merge(
     unexplained = []
     for identifier, entry in sorted(hermetic.items()):
         reference = stock.get(identifier)
-        if reference is None or reference["outcome"] != "pass":
+        if reference is None or reference["outcome"] not in ("pass", "xfail"):
             continue
-        kind = verdict(entry)
+        kind, reason = judge(identifier, entry, explanations)
         module, rest = short(identifier)
         table = modules.setdefault(module, {})
         if kind in ("same", "not applicable"):
             table.setdefault(kind, []).append(rest)
-            continue
-        reason = explanations.of(identifier)
-        if reason is None:
-            unexplained.append(f"{identifier}: {entry['outcome']}: {entry['detail'][:300]}")
-            continue
-        kind = explanations.groups[reason].get("kind", kind)
-        if kind == "not applicable":
-            table.setdefault(kind, []).append(rest)
         else:
-            table.setdefault(kind, {})[rest] = reason
+            table.setdefault(kind, {})[rest] = reason or "not explained"
+            if reason is None:
+                unexplained.append(f"{identifier}: {entry['outcome']}: {entry['detail'][:300]}")
     return modules, unexplained
 
 

@@ -240,6 +240,16 @@ class World:
         self.typing_context.follow(recursion)
         self._identities.clear()
 
+    def rest(self) -> None:
+        """Let go of what the last job needed: its caller's frames, above all.
+
+        Numba remembers errors of candidates that did not fit. Their tracebacks would keep the
+        frames of whoever called, and all values in them, as long as the world is kept.
+        """
+        for one in self.dispatchers:
+            for error in one._compiler._failed_cache.values():
+                _forget_traceback(error)
+
     def declarations(self) -> tuple[int, ...]:
         """Return a key that changes when overloads or lowerings are registered with Numba."""
         return self.target_context.declarations()
@@ -430,6 +440,14 @@ class World:
             for cres in one.overloads.values()
             if cres.type_annotation is not None and id(cres.library) in linked
         )
+
+
+def _forget_traceback(error: BaseException | None) -> None:
+    """Drop the frames that an error, and those that led to it, hold on to."""
+    while error is not None and error.__traceback__ is not None:
+        error.__traceback__ = None
+        _forget_traceback(error.__cause__)
+        error = error.__context__
 
 
 def _is_of_numba(function: Any) -> bool:
