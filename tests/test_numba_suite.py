@@ -59,8 +59,7 @@ def test_every_difference_is_explained():
     for module, kinds in STORED["modules"].items():
         for kind in ("different", "refused"):
             for rest, reason in kinds.get(kind, {}).items():
-                assert explanations.of(f"{table.PREFIX}{module}.{rest}") == reason
-                assert explanations.groups[reason]["reason"]
+                assert explanations.groups[reason]["reason"], (module, rest)
 
 
 def test_the_document_shows_the_stored_list():

@@ -63,11 +63,13 @@ class Explanations:
         with path.open("rb") as file:
             self.groups: dict[str, dict[str, Any]] = tomllib.load(file)
 
-    def of(self, identifier: str) -> str | None:
+    def of(self, identifier: str, refused: Iterable[str] = ()) -> str | None:
         """Return the name of the group that explains a test, if there is one."""
         rest = identifier.removeprefix(PREFIX)
         for name, group in self.groups.items():
-            if any(fnmatch.fnmatchcase(rest, one) for one in group["tests"]):
+            if any(fnmatch.fnmatchcase(rest, one) for one in group.get("tests", ())):
+                return name
+            if "refusal" in group and any(group["refusal"] in one for one in refused):
                 return name
         return None
 
@@ -77,9 +79,12 @@ def judge(
 ) -> tuple[str, str | None]:
     """Return what became of a test, and the group that explains it where it is not the same."""
     kind = verdict(entry)
-    if kind in ("same", "not applicable"):
+    if kind == "same":
         return kind, None
-    reason = explanations.of(identifier)
+    if kind == "not applicable":
+        left = sorted(entry.get("stock", {}))
+        return kind, f"compiled by Numba itself: {left[0]}" if left else "compiles nothing by jit"
+    reason = explanations.of(identifier, entry.get("refused", ()))
     if reason is None:
         return kind, None
     return explanations.groups[reason].get("kind", kind), reason
@@ -110,7 +115,7 @@ def merge(
         kind, reason = judge(identifier, entry, explanations)
         module, rest = short(identifier)
         table = modules.setdefault(module, {})
-        if kind in ("same", "not applicable"):
+        if kind == "same":
             table.setdefault(kind, []).append(rest)
         else:
             table.setdefault(kind, {})[rest] = reason or "not explained"
@@ -178,6 +183,17 @@ def document(stored: dict[str, Any], explanations: Explanations) -> str:
             lines += [f"**{name}.** {' '.join(group['reason'].split())}", ""]
             lines += [f"- `{one}`" for one in used[name]]
             lines.append("")
+    lines += ["## What does not apply", "", "| reason | tests |", "|---|---:|"]
+    reasons = Counter(
+        reason
+        for table in modules.values()
+        for reason in table.get("not applicable", {}).values()
+    )
+    for name, count in reasons.most_common():
+        lines.append(f"| {name} | {count} |")
+    lines.append("")
+    for name in sorted(reasons.keys() & explanations.groups.keys()):
+        lines += [f"**{name}.** {' '.join(explanations.groups[name]['reason'].split())}", ""]
     lines += ["## By module", "", f"| module | passes | {' | '.join(KINDS)} |"]
     lines.append("|---|" + "---:|" * (len(KINDS) + 1))
     for module, table in modules.items():

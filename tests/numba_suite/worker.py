@@ -155,7 +155,7 @@ def main() -> None:
                 entry["refused"] = substitute.refusals[refused:]
             write(**entry)
             found[identifier] = None
-            if result.outcome != "pass":
+            if result.outcome in ("fail", "error"):
                 gc.collect()
         write(finished=True, cpu=round(time.process_time(), 1))
 

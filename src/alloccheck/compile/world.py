@@ -277,6 +277,13 @@ class World:
         """
         if isinstance(original, WorldDispatcher):
             return original
+        if isinstance(original, dispatcher.LiftedWith) and not isinstance(
+            original, dispatcher.ObjModeLiftedWith
+        ):
+            self.refuse(
+                "the body of a `with` block is lifted out as a function of its own, which is "
+                "compiled at its first call. Make it a function and call that instead."
+            )
         if isinstance(original, dispatcher.LiftedCode):
             self.refuse(
                 "an `objmode` block runs in the interpreter: it takes the GIL and allocates "
