@@ -14,6 +14,7 @@ from alloccheck.errors import (
     ProgramError,
     Refused,
     UsageError,
+    VerificationError,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ __all__ = [
     "Refused",
     "Report",
     "UsageError",
+    "VerificationError",
     "analyze",
     "assume",
     "check_allocs",

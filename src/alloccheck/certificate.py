@@ -6,7 +6,7 @@ Knows effects; nothing of compilers, memory or terminals.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -214,7 +214,7 @@ class _Reader:
     def text(self, key: str) -> str:
         return str(self.of(key, str))
 
-    def parts(self, record: type) -> Iterable[str | None]:
+    def parts(self, record: type) -> Iterator[Any]:
         for one in fields(record):
             empty = one.name in _OPTIONAL and self.data.get(one.name, "") is None
             yield None if empty else self.text(one.name)

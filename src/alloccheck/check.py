@@ -30,7 +30,7 @@ from alloccheck.effects import Effect, Guarantee, Occasion, Path
 from alloccheck.errors import AllocCheckException, CompileError, UsageError
 from alloccheck.findings import Assumption, FirstCall, Report, TypeHint, findings_from
 from alloccheck.program.llvm import read_module
-from alloccheck.program.model import Program
+from alloccheck.program.model import Direct, Indirect, Program
 from alloccheck.source import Frame
 from alloccheck.symbols import well_known_name
 
@@ -208,7 +208,7 @@ def analyze(
     that can be run afterwards, see :func:`alloccheck.check_allocs`.
     """
     policy = Policy.of(guarantee, ignore_throw, first_call, entry, contracts)
-    return _explained(make_job(target, signature, jit_options), policy)
+    return explained(make_job(target, signature, jit_options), policy).report
 
 
 def check_call(
@@ -249,13 +249,24 @@ def check_call(
         signature = types_of_call(function, args, kwargs, literal=request.requested_args)
     except NUMBA_ERRORS as error:
         raise compile_error(job, error) from None
-    return _explained(make_job(target, signature), policy)
+    return explained(make_job(target, signature), policy).report
 
 
-def _explained(job: CompileJob, policy: Policy) -> Report:
-    """Prove, and turn Numba's errors into ours, with the question in front."""
+def explained(job: CompileJob, policy: Policy) -> Verdict:
+    """Prove, and turn Numba's errors into ours, with the question in front.
+
+    Parameters
+    ----------
+    job, policy
+        As `prove` takes them.
+
+    Raises
+    ------
+    CompileError
+        When the function does not compile.
+    """
     try:
-        return prove(job, policy).report
+        return prove(job, policy)
     except AllocCheckException:
         raise
     except NUMBA_ERRORS as error:
@@ -342,7 +353,8 @@ def _solve(program: Program, contracts: ContractTable, built: Built) -> Solution
         # The one returns the body's status; the other turns raising into returning a value: what
         # it does then is on the raise path.
         convention = StatusConvention(
-            functions=frozenset({entries.status}), wrappers=frozenset({entries.value})
+            functions=frozenset({entries.status}),
+            wrappers=frozenset({entries.value, entries.last_status}),
         )
     return solve(
         program,
@@ -365,7 +377,8 @@ def _report(
 ) -> Report:
     artifact = built.artifact
     undeclared = _undeclared(built)
-    witnesses = [w for one in solutions for w in one.witnesses]
+    ways_in = frozenset(artifact.c_entries.symbols) if artifact.c_entries else frozenset()
+    witnesses = _distinct((w for one in solutions for w in one.witnesses), ways_in)
     witnesses += _added_by_code_generation(undeclared, contracts)
     lazy = {one.symbol for one in witnesses if one.occasion is Occasion.FIRST_CALL}
     prepared = prepare(lazy) if policy.first_call == "prepare" else frozenset()
@@ -432,6 +445,17 @@ def _report(
     )
 
 
+def _distinct(witnesses: Iterable[Witness], ways_in: frozenset[str]) -> list[Witness]:
+    """Keep one of the witnesses that differ in the way in alone: all lead to the same body."""
+    kept: dict[object, Witness] = {}
+    for one in witnesses:
+        inner = tuple(frame for frame in one.backtrace if frame.function not in ways_in)
+        symbol = None if one.symbol in ways_in else one.symbol
+        when = (one.effect, one.path, one.occasion, one.condition)
+        kept.setdefault((when, symbol, one.source, one.size, inner), one)
+    return list(kept.values())
+
+
 def _assumption(mark: AssumptionMark, used: bool) -> Assumption:
     return Assumption(mark.function, tuple(sorted(mark.effects)), mark.reason, used)
 
@@ -448,7 +472,7 @@ def _externals(
     prepared: frozenset[str],
 ) -> tuple[External, ...]:
     found = []
-    symbols = {symbol for one in programs for symbol in one.externals}
+    symbols = {symbol for one in programs for symbol in _reached(one)}
     symbols.update(undeclared)
     for symbol in sorted(symbols):
         contract = contracts.lookup(symbol)
@@ -457,6 +481,27 @@ def _externals(
         evidence = "contract, prepared" if symbol in prepared else "contract"
         found.append(External(symbol, evidence, contract.reason, contract.source))
     return tuple(found)
+
+
+def _reached(program: Program) -> set[str]:
+    """Return the external symbols that are called from the program's entry on."""
+    symbols: set[str] = set()
+    seen = {program.entry}
+    waiting = [program.entry]
+    for name in waiting:
+        for call in program.functions[name].calls:
+            target = call.target
+            if isinstance(target, Direct):
+                called: tuple[str, ...] = (target.symbol,)
+            else:
+                called = (target.candidates or ()) if isinstance(target, Indirect) else ()
+            for symbol in called:
+                if symbol not in program.functions:
+                    symbols.add(symbol)
+                elif symbol not in seen:
+                    seen.add(symbol)
+                    waiting.append(symbol)
+    return symbols
 
 
 def _undeclared(built: Built) -> list[str]:

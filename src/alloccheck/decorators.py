@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from alloccheck.analysis.contracts import Contract
 from alloccheck.check import Policy
 from alloccheck.compile.job import checked_options, parse_signature, require_jit_enabled
 from alloccheck.compile.target import python_function
-from alloccheck.dispatcher import CheckedDispatcher, OnFailure
+from alloccheck.dispatcher import CheckedDispatcher, OnFailure, VerifyingDispatcher
 from alloccheck.effects import Guarantee
 from alloccheck.errors import UsageError
 
@@ -30,6 +31,8 @@ def check_allocs(
     entry: str = "python",
     contracts: Iterable[Contract] = (),
     methods: Iterable[str] | None = None,
+    value_on_raise: int | float | None = None,
+    verify_on_call: bool = False,
     **jit_options: Any,
 ) -> Any:
     """Compile with Numba, prove that no call allocates, and run what was proved.
@@ -54,6 +57,12 @@ def check_allocs(
         Your own contracts for external symbols.
     methods : iterable of str, optional
         For a jitclass: which methods to check; all but ``__init__`` when left out.
+    value_on_raise : int or float, optional
+        What the C entry at ``.address`` returns when the function raises; zero, or NaN for
+        floating point, when left out.
+    verify_on_call : bool
+        Compare the machine code with the proof (``.verify()``) before each call from Python. That
+        costs a millisecond or so a call; calls from jitted code and from C are not intercepted.
     **jit_options
         Options of ``njit``: ``fastmath``, ``error_model``, ``boundscheck``, ``nogil``,
         ``inline``, ``parallel``, ``locals`` and others. ``cache=True`` and object mode are refused.
@@ -93,7 +102,8 @@ def check_allocs(
     The name and the behaviour at first call are AllocCheck.jl's.
     """
     policy = Policy.of(guarantee, ignore_throw, first_call, entry, contracts)
-    return _decorate(target, policy, on_failure, methods, jit_options)
+    made = _Making(policy, on_failure, value_on_raise, verify_on_call)
+    return _decorate(target, made, methods, jit_options)
 
 
 def nonblocking(target: Any = None, **options: Any) -> Any:
@@ -140,27 +150,36 @@ def hermetic(target: Any = None, **jit_options: Any) -> Any:
     >>> down(3), up(3)
     (2.5, 1.0)
     """
-    return _decorate(target, None, "raise", None, jit_options)
+    return _decorate(target, _Making(), None, jit_options)
+
+
+@dataclass(frozen=True)
+class _Making:
+    """What makes a dispatcher, apart from its function and Numba's options."""
+
+    policy: Policy | None = None
+    on_failure: str = "raise"
+    value_on_raise: int | float | None = None
+    verify_on_call: bool = False
 
 
 def _decorate(
     target: Any,
-    policy: Policy | None,
-    on_failure: str,
+    making: _Making,
     methods: Iterable[str] | None,
     jit_options: dict[str, Any],
 ) -> Any:
-    if on_failure not in _ON_FAILURE:
+    if making.on_failure not in _ON_FAILURE:
         raise UsageError(
-            f"on_failure must be one of {', '.join(_ON_FAILURE)}, found {on_failure!r}"
+            f"on_failure must be one of {', '.join(_ON_FAILURE)}, found {making.on_failure!r}"
         )
     require_jit_enabled()
     checked_options({k: v for k, v in jit_options.items() if k != "locals"})
 
     def make(function: Any) -> Any:
         if inspect.isclass(function):
-            return _check_jitclass(function, policy, on_failure, methods, jit_options)
-        return _dispatcher_for(function, policy, on_failure, jit_options)
+            return _check_jitclass(function, making, methods, jit_options)
+        return _dispatcher_for(function, making, jit_options)
 
     if target is None:
         return make
@@ -169,7 +188,7 @@ def _decorate(
         return make(target)
 
     def make_eager(function: Any) -> Any:
-        dispatcher = _dispatcher_for(function, policy, on_failure, jit_options)
+        dispatcher = _dispatcher_for(function, making, jit_options)
         dispatcher.prove_now(signatures)
         return dispatcher
 
@@ -188,9 +207,7 @@ def _signatures(target: Any) -> tuple[Any, ...] | None:
     return None
 
 
-def _dispatcher_for(
-    target: Any, policy: Policy | None, on_failure: str, jit_options: dict[str, Any]
-) -> CheckedDispatcher:
+def _dispatcher_for(target: Any, making: _Making, jit_options: dict[str, Any]) -> CheckedDispatcher:
     options = dict(jit_options)
     declared_locals = dict(options.pop("locals", None) or {})
     passed = checked_options(options)
@@ -201,20 +218,21 @@ def _dispatcher_for(
         checked_options({k: v for k, v in inherited.items() if k != "cache"})
         own.update({k: v for k, v in inherited.items() if k != "cache"})
         declared_locals = {**target.locals, **declared_locals}
-    failure: OnFailure = on_failure  # type: ignore[assignment]
-    return CheckedDispatcher(
+    failure: OnFailure = making.on_failure  # type: ignore[assignment]
+    kind = VerifyingDispatcher if making.verify_on_call else CheckedDispatcher
+    return kind(
         function,
         locals=declared_locals,
         targetoptions={**own, **passed},
-        policy=policy,
+        policy=making.policy,
         on_failure=failure,
+        value_on_raise=making.value_on_raise,
     )
 
 
 def _check_jitclass(
     owner: Any,
-    policy: Policy | None,
-    on_failure: str,
+    making: _Making,
     methods: Iterable[str] | None,
     jit_options: dict[str, Any],
 ) -> Any:
@@ -234,5 +252,5 @@ def _check_jitclass(
             f"{', '.join(sorted(table))}"
         )
     for name in chosen:
-        table[name] = _dispatcher_for(table[name], policy, on_failure, jit_options)
+        table[name] = _dispatcher_for(table[name], making, jit_options)
     return owner

@@ -8,7 +8,6 @@ there.
 
 from __future__ import annotations
 
-import ctypes
 import inspect
 import os
 import warnings
@@ -20,20 +19,26 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import alloccheck
+from alloccheck.binding import Bound
 from alloccheck.check import NUMBA_ERRORS, Policy, compile_error, prove, recursion_error
 from alloccheck.compile.artifact import Artifact, GeneratorCode, annotation_of, build
-from alloccheck.compile.job import CompileJob, parse_signature, require_jit_enabled
+from alloccheck.compile.job import (
+    CompileJob,
+    Configuration,
+    parse_signature,
+    require_jit_enabled,
+)
 from alloccheck.compile.recursion import RecursionFault
-from alloccheck.compile.target import fold_types
-from alloccheck.errors import AllocCheckError
+from alloccheck.compile.target import fold_types, types_of_call
+from alloccheck.errors import AllocCheckError, Refused, UsageError, VerificationError
 from alloccheck.findings import Report
+from alloccheck.verification import verify
 
 # isort: split
 import numba
 from numba.core import cgutils, imputils, registry, sigutils, typeinfer, types, typing
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import ForceLiteralArg
-from numba.core.typing import ctypes_utils
 
 OnFailure = Literal["raise", "warn", "report"]
 
@@ -57,7 +62,7 @@ def deferred_proofs() -> Iterator[None]:
         _deferred.reset(token)
 
 
-class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
+class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
     """A function that was, or will be, proved before it runs.
 
     Made by :func:`alloccheck.check_allocs`, :func:`alloccheck.nonblocking` and
@@ -73,6 +78,8 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         What to prove; None compiles hermetically without a check.
     on_failure : {"raise", "warn", "report"}
         What to do when the guarantee cannot be proved.
+    value_on_raise : int or float, optional
+        What the C entry at `address` returns when the function raised.
     """
 
     def __init__(
@@ -83,8 +90,10 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         *,
         policy: Policy | None = None,
         on_failure: OnFailure = "raise",
+        value_on_raise: int | float | None = None,
     ) -> None:
         self.policy = policy
+        self.value_on_raise = value_on_raise
         self.on_failure: OnFailure = on_failure
         self.declared_signatures: tuple[Any, ...] = ()
         self._artifacts: dict[tuple[Any, ...], Artifact] = {}
@@ -108,38 +117,6 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         """The report of each argument-type tuple that was checked, also the failed ones."""
         return MappingProxyType(self._reports)
 
-    @property
-    def artifacts(self) -> Mapping[tuple[Any, ...], Artifact]:
-        """The artifact of each argument-type tuple that can be called."""
-        return MappingProxyType(self._artifacts)
-
-    @property
-    def address(self) -> int:
-        """Address of the C entry; there must be exactly one signature."""
-        artifact = self._only_artifact()
-        if artifact.c_address is None:
-            raise TypeError(f"{artifact.signature} has no C entry")
-        return artifact.c_address
-
-    @property
-    def ctypes(self) -> Any:
-        """The C entry as a ctypes function; there must be exactly one signature.
-
-        SciPy's ``LowLevelCallable`` takes it as it is.
-        """
-        signature = self._only_artifact().signature
-        arguments = [ctypes_utils.to_ctypes(one) for one in signature.args]
-        result = ctypes_utils.to_ctypes(signature.return_type)
-        return ctypes.CFUNCTYPE(result, *arguments)(self.address)
-
-    def _only_artifact(self) -> Artifact:
-        if len(self._artifacts) != 1:
-            raise TypeError(
-                f"{self.__qualname__} has {len(self._artifacts)} compiled signatures; an address "
-                "belongs to exactly one. Decorate it with one signature"
-            )
-        return next(iter(self._artifacts.values()))
-
     # --- compiling ------------------------------------------------------------------------------
 
     def _make_finalizer(self) -> Callable[[], None]:
@@ -154,12 +131,20 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
 
     def recompile(self) -> None:
         """Prove all signatures afresh, under the present configuration."""
-        known = list(self._artifacts)
+        jobs = [one.job for one in self._artifacts.values()]
         self._reset_overloads()
         self._artifacts.clear()
         self._reports.clear()
-        for signature in known:
-            self.compile(signature)
+        can_compile = bool(self._can_compile)  # type: ignore[has-type]
+        self._can_compile = True
+        try:
+            for job in jobs:
+                if job.return_type is None:
+                    self.compile(tuple(job.argument_types))
+                else:
+                    self.compile(typing.signature(job.return_type, *job.argument_types))
+        finally:
+            self._can_compile = can_compile
 
     def compile(self, sig: Any) -> Any:
         """Compile and prove one signature, and return its entry point.
@@ -173,6 +158,8 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         ------
         AllocCheckError
             When the guarantee cannot be proved and `on_failure` is ``"raise"``.
+        Refused
+            When the signature was proved under another configuration; `recompile` proves anew.
         """
         require_jit_enabled()
         arguments, return_type = sigutils.normalize_signature(sig)
@@ -180,10 +167,13 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         with global_compiler_lock:
             known = self.overloads.get(key)
             if known is not None:
+                self._require_same_configuration(key)
                 return known.entry_point
             if not self._can_compile:
                 raise RuntimeError("compilation disabled")
-            job = CompileJob(self.py_func, self, key, return_type)
+            job = CompileJob(
+                self.py_func, self, key, return_type, value_on_raise=self.value_on_raise
+            )
             try:
                 artifact = self._checked(job)
             except ForceLiteralArg as request:
@@ -194,6 +184,18 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
                 raise compile_error(job, error) from None
             self._admit(key, artifact)
         return artifact.result.entry_point
+
+    def _require_same_configuration(self, key: tuple[Any, ...]) -> None:
+        """Refuse to let an artifact answer a question that is asked under other settings."""
+        artifact = self._artifacts.get(key)
+        if artifact is None:
+            return
+        changed = artifact.configuration.changed_to(Configuration.current())
+        if changed:
+            raise Refused(
+                f"{self.__qualname__} was proved under other settings: {'; '.join(changed)} now. "
+                "Call recompile() to prove it under the present ones"
+            )
 
     def _checked(self, job: CompileJob) -> Artifact:
         """Build a job's artifact and judge it by the policy."""
@@ -308,6 +310,7 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         states: dict[str, Any] = super()._reduce_states()
         states["policy"] = self.policy
         states["on_failure"] = self.on_failure
+        states["value_on_raise"] = self.value_on_raise
         return states
 
     @classmethod
@@ -321,16 +324,53 @@ class CheckedDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         sigs: Any,
         policy: Policy | None,
         on_failure: OnFailure,
+        value_on_raise: int | float | None,
     ) -> CheckedDispatcher:
         known = cls._memo.get(uuid)
         if known is not None:
             return known  # type: ignore[no-any-return]
-        self = cls(py_func, locals, targetoptions, policy=policy, on_failure=on_failure)
+        self = cls(
+            py_func,
+            locals,
+            targetoptions,
+            policy=policy,
+            on_failure=on_failure,
+            value_on_raise=value_on_raise,
+        )
         self._set_uuid(uuid)
         for signature in sigs:
             self.compile(signature)
         self._can_compile = can_compile
         return self
+
+
+class VerifyingDispatcher(CheckedDispatcher):
+    """A checked function that compares itself with its proof before each call from Python.
+
+    Calls from jitted code and from C go to the artifact directly, as always.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Verify the artifact of these arguments, then call it.
+
+        Raises
+        ------
+        VerificationError
+            When anything changed since the proof.
+        """
+        for artifact in self._selected(args, kwargs):
+            found = verify(artifact)
+            if not found:
+                raise VerificationError(found)
+        return super().__call__(*args, **kwargs)
+
+    def _selected(self, args: Any, kwargs: Any) -> tuple[Artifact, ...]:
+        """Return the artifact of exactly these types; else all that Numba may choose from."""
+        try:
+            exact = self._artifacts.get(types_of_call(self.py_func, args, kwargs))
+        except UsageError:
+            exact = None
+        return tuple(self._artifacts.values()) if exact is None else (exact,)
 
 
 def _nothing() -> None:

@@ -185,9 +185,7 @@ def document(stored: dict[str, Any], explanations: Explanations) -> str:
             lines.append("")
     lines += ["## What does not apply", "", "| reason | tests |", "|---|---:|"]
     reasons = Counter(
-        reason
-        for table in modules.values()
-        for reason in table.get("not applicable", {}).values()
+        reason for table in modules.values() for reason in table.get("not applicable", {}).values()
     )
     for name, count in reasons.most_common():
         lines.append(f"| {name} | {count} |")

@@ -10,7 +10,7 @@ from importlib import metadata
 
 import click
 
-COMMANDS = ("check",)
+COMMANDS = ("certificate", "check")
 """Each is a module of this package with a click command named `command`."""
 
 

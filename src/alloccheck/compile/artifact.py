@@ -41,15 +41,18 @@ _immortal: list[Any] = []
 
 
 class _Engine:
-    """Owns the machine code of one artifact."""
+    """Owns the machine code of one artifact.
 
-    def __init__(self, object_code: bytes) -> None:
-        target = ll.Target.from_triple(ll.get_process_triple())
-        # Nothing is compiled here: the engine only links and loads the object.
+    It only loads: an engine that has also compiled keeps what code generation knows of the CPU,
+    which is larger than most functions.
+    """
+
+    def __init__(self, triple: str, data_layout: str, object_code: bytes) -> None:
+        module = ll.parse_assembly("")
+        module.triple, module.data_layout = triple, data_layout
+        machine = ll.Target.from_triple(triple).create_target_machine(jit=True)
         self._engine = ll.create_mcjit_compiler(
-            ll.parse_assembly(""),
-            target.create_target_machine(jit=True),
-            use_lmm=config.USE_LLVMLITE_MEMORY_MANAGER,
+            module, machine, use_lmm=config.USE_LLVMLITE_MEMORY_MANAGER
         )
         self._engine.add_object_file(ll.ObjectFileRef.from_data(object_code))
         self._engine.finalize_object()
@@ -232,9 +235,15 @@ def build(job: CompileJob) -> Built:
         if kept is not None:
             return kept
         variants = FunctionVariants()
-        built, rounds = compile_to_fixpoint(
-            lambda recursion: in_world(World(recursion, variants)), _unify
-        )
+
+        def one_round(recursion: RoundRecursion) -> Built:
+            world = World(recursion, variants)
+            try:
+                return in_world(world)
+            finally:
+                world.dispose()
+
+        built, rounds = compile_to_fixpoint(one_round, _unify)
     return built if rounds == 1 else _with_rounds(built, rounds)
 
 
@@ -252,8 +261,11 @@ def annotation_of(job: CompileJob) -> Any:
 
     def one_round(recursion: RoundRecursion) -> Any:
         world = World(recursion, variants)
-        with world.active():
-            return world.compile(job).type_annotation
+        try:
+            with world.active():
+                return world.compile(job).type_annotation
+        finally:
+            world.dispose()
 
     return compile_to_fixpoint(one_round, _unify)[0]
 
@@ -463,7 +475,7 @@ def _load(
     """Bind the object's externals, load it, and make the Python entry point."""
     externals = _resolve_externals(closed.object_file)
     module = closed.library._final_module
-    engine = _Engine(closed.object_code)
+    engine = _Engine(module.triple, module.data_layout, closed.object_code)
     environments = [closed.environment]
     slots = []
     defined = {one.name for one in closed.object_file.symbols}

@@ -59,6 +59,8 @@ class CanonicalCache:
 
     def clear(self) -> None:
         """Give the world up."""
+        if self._world is not None:
+            self._world.dispose()
         self._world = None
         self._fingerprints = {}
 
@@ -103,12 +105,14 @@ class CanonicalCache:
             world.restart(recursion)
         try:
             result = run(world)
-        except Exception:
+        except BaseException as error:
             # A failure may leave half-made entries behind, and must be the answer of a fresh
             # world to be told to anyone.
             self.clear()
             if recursion.met:
                 self._recursive.add(id(job.function.__code__))
+            if not isinstance(error, Exception):
+                raise
             return None
         if recursion.met:
             self._recursive.add(id(job.function.__code__))

@@ -259,6 +259,10 @@ class WorldContext(cpu.CPUContext):  # type: ignore[misc]
         """Return a unique key for the function; machine code comes with the artifact."""
         return PendingEntry(library, fndesc, env)
 
+    def _compile_subroutine_no_cache(self, *args: Any, **kwargs: Any) -> Any:
+        with isolation.own_location():
+            return super()._compile_subroutine_no_cache(*args, **kwargs)
+
     def get_python_api(self, builder: Any) -> StablePythonAPI:
         return StablePythonAPI(self, builder)
 

@@ -103,7 +103,7 @@ class Configuration:
         # As every compile does: what the environment says now is what holds.
         config.reload_config()
         settings = tuple(
-            (name, str(getattr(config, name))) for name in CODE_SETTINGS if hasattr(config, name)
+            (name, _text(getattr(config, name))) for name in CODE_SETTINGS if hasattr(config, name)
         )
         name = config.CPU_NAME if config.CPU_NAME is not None else ll.get_host_cpu_name()
         features = (
@@ -148,6 +148,13 @@ class Configuration:
         """SHA-256 of the configuration, in hexadecimal."""
         text = json.dumps(self.to_json(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _text(setting: Any) -> str:
+    """Return a setting as text; Numba's optimisation level is a number, or the word "max"."""
+    if getattr(setting, "is_opt_max", False):
+        return "max"
+    return str(int(setting)) if isinstance(setting, int | bool) else str(setting)
 
 
 def _flat(data: Mapping[str, Any]) -> dict[str, str]:

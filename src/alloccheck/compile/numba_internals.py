@@ -57,6 +57,8 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("numba.core.cpu", "CPUContext.init"),
     ("numba.core.cpu", "CPUContext.create_cpython_wrapper"),
     ("numba.core.base", "BaseContext.compile_subroutine"),
+    ("numba.core.base", "BaseContext._compile_subroutine_no_cache"),
+    ("numba.core.errors", "loc_info"),
     ("numba.core.callconv", "CPUCallConv.call_function"),
     ("numba.core.debuginfo", "DIBuilder._di_subroutine_type"),
     ("numba.core.lowering", "get_func_body_first_lineno"),

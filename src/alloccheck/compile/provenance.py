@@ -255,15 +255,17 @@ def compiled_functions(
     inlines early leave no trace of their own. Numba's own functions are left out: they are
     named by Numba's version.
     """
-    found: dict[python_types.CodeType, FunctionSource] = {}
+    found: dict[tuple[Any, ...], FunctionSource] = {}
     waiting: list[Any] = [root]
     waiting += (one for argument in arguments for one in _functions_of_type(argument))
     waiting += linked
     for function in waiting:
         code = function.__code__
-        if code in found or code.co_filename.startswith(_NUMBA):
+        # Of one code there may be several functions, each with variables of its own.
+        key = (code, *map(id, function.__closure__ or ()))
+        if key in found or code.co_filename.startswith(_NUMBA):
             continue
-        found[code] = function_source(function)
+        found[key] = function_source(function)
         for _, value in sorted(_named_values(function).items(), key=lambda one: one[0]):
             waiting += _functions_in(value)
     return tuple(found.values())

@@ -38,18 +38,21 @@ class StatusTable:
         ``void(i32 code)``: remember the code for this thread.
     returned : ir.Function
         ``void()``: forget this thread's code.
+    ever : ir.GlobalVariable
+        Whether any call ever raised. Only `raised` writes it, so that a function that cannot raise
+        loses its table to the optimiser.
     live : ir.GlobalVariable
         How many slots are taken; while it is zero there is nothing to forget.
     """
 
     raised: Any
     returned: Any
+    ever: Any
     live: Any
 
     def forget(self, builder: Any) -> None:
         """Emit what a call that returned owes to the table: nothing, unless a slot is taken."""
-        taken = builder.load_atomic(self.live, "monotonic", _ALIGNMENT)
-        with builder.if_then(builder.icmp_unsigned("!=", taken, _i64(0)), likely=False):
+        with _if_not_zero(builder, self.ever), _if_not_zero(builder, self.live):
             builder.call(self.returned, ())
 
 
@@ -71,13 +74,14 @@ def add_status_table(module: Any, reader: str) -> StatusTable:
     """
     parts = _Parts(module)
     parts.reader(reader)
-    return StatusTable(parts.raised(), parts.returned(), parts.live)
+    return StatusTable(parts.raised(), parts.returned(), parts.ever, parts.live)
 
 
 class _Parts:
     def __init__(self, module: Any) -> None:
         self.module = module
         self.table = self._data("alloccheck.status.table", ir.ArrayType(_i64, SLOTS))
+        self.ever = self._data("alloccheck.status.ever", _i64)
         self.live = self._data("alloccheck.status.live", _i64)
         self.lost = self._data("alloccheck.status.lost", _i64)
         shape = ir.FunctionType(ir.IntType(8).as_pointer(), ())
@@ -144,6 +148,7 @@ class _Parts:
             answer = builder.cmpxchg(slot, _i64(0), word, "monotonic", "monotonic")
             with _leaving(function, builder, builder.extract_value(answer, 1)):
                 builder.atomic_rmw("add", self.live, _i64(1), "monotonic")
+                builder.store_atomic(_i64(1), self.ever, "monotonic", _ALIGNMENT)
 
         self._each_slot(function, builder, renew)
         self._each_slot(function, builder, claim)
@@ -182,6 +187,11 @@ class _Parts:
         self._each_slot(function, builder, look)
         builder.ret(builder.load(answer))
         return function
+
+
+def _if_not_zero(builder: Any, counter: Any) -> Any:
+    found = builder.load_atomic(counter, "monotonic", _ALIGNMENT)
+    return builder.if_then(builder.icmp_unsigned("!=", found, _i64(0)), likely=False)
 
 
 @contextmanager

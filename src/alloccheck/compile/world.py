@@ -139,6 +139,10 @@ class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
         # The base class would remove our functions from a context that outlives nothing.
         return _nothing
 
+    def compile(self, sig: Any) -> Any:
+        with isolation.own_location():
+            return super().compile(sig)
+
     def enable_caching(self) -> None:
         """Ignore: a world never reads or writes a disk cache."""
 
@@ -404,6 +408,15 @@ class World:
             raise
         normalized, _ = sigutils.normalize_signature(signature)
         return root.overloads[tuple(normalized)]
+
+    def dispose(self) -> None:
+        """Let go of what the garbage collector cannot: a ufunc's C part hides its references."""
+        for copy in {id(copy): copy for _, copy in self._counterparts.values()}.values():
+            if isinstance(copy, DUFunc):
+                copy._dispatcher.overloads.clear()
+                vars(copy._dispatcher).clear()
+            vars(copy).clear()
+        self._counterparts.clear()
 
     def _plain_root(self, job: CompileJob) -> WorldDispatcher:
         """Return the counterpart of a function that has no dispatcher: as if ``njit`` made one."""
