@@ -126,7 +126,7 @@ def test_the_order_of_proofs_changes_no_digest():
 
 
 def test_some_members_decorated_and_some_not():
-    source, names, calls = PROGRAMS["int and float"]
+    source, _, calls = PROGRAMS["int and float"]
     plain = {}
     exec(source, plain)
     mixed = {}

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from alloccheck.analysis.contracts import Contract, ContractTable, load_contracts
 from alloccheck.analysis.paths import StatusConvention
@@ -24,6 +24,7 @@ from alloccheck.compile.annotations import heap_types_by_line
 from alloccheck.compile.artifact import Artifact, Built, build
 from alloccheck.compile.job import CompileJob
 from alloccheck.compile.prepare import prepare
+from alloccheck.compile.recursion import RecursionFault
 from alloccheck.compile.target import make_job, python_function, types_of_call
 from alloccheck.effects import Effect, Guarantee, Occasion, Path
 from alloccheck.errors import AllocCheckException, CompileError, UsageError
@@ -34,9 +35,11 @@ from alloccheck.source import Frame
 from alloccheck.symbols import well_known_name
 
 # isort: split
-from numba.core.errors import ForceLiteralArg, NumbaError, UnsupportedBytecodeError
+from numba.core.errors import ForceLiteralArg, NumbaError, TypingError, UnsupportedBytecodeError
 
 Entry = Literal["python", "c"]
+
+_Ours = TypeVar("_Ours", bound=CompileError)
 
 NUMBA_ERRORS = (NumbaError, UnsupportedBytecodeError, NotImplementedError)
 """What Numba raises for code that it does not compile."""
@@ -297,14 +300,22 @@ def compile_error(job: CompileJob, error: Exception) -> CompileError:
             "numba.types.literal(value) in that place, or use check_call"
         )
     text = f"{name} does not compile for ({arguments}). Numba says:\n{error}"
-    if isinstance(error, NotImplementedError):
-        return CompileError(text)
-    kind = type(error)
-    both: Any = type(kind.__name__, (CompileError, kind), {"__module__": __name__})
-    ours: Any = both.__new__(both)
-    ours.__dict__.update(error.__dict__)
-    ours.args = (text,)
-    return ours  # type: ignore[no-any-return]
+    return _of_both_kinds(type(error).__name__, CompileError, error, text)
+
+
+def recursion_error(fault: RecursionFault) -> RecursionFault:
+    """Return a fault of recursion that is also Numba's typing error, as it is with ``njit``."""
+    text = str(fault)
+    return _of_both_kinds(RecursionFault.__name__, RecursionFault, TypingError(text), text)
+
+
+def _of_both_kinds(name: str, ours: type[_Ours], error: Exception, text: str) -> _Ours:
+    """Return an error of our class that those who catch Numba's `error` catch, too."""
+    both: Any = type(name, (ours, type(error)), {"__module__": __name__})
+    explained: Any = both.__new__(both)
+    explained.__dict__.update(error.__dict__)
+    explained.args = (text,)
+    return explained  # type: ignore[no-any-return]
 
 
 # --- the steps ------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any
 
 import llvmlite.binding as ll
 
-from alloccheck.compile import canonical
+from alloccheck.compile import canonical, isolation
 from alloccheck.compile.contexts import UNRESOLVED, WorldLibrary, parse_like
 from alloccheck.compile.entry import CEntries, add_c_entries, has_c_signature
 from alloccheck.compile.image import Image, Slot, locate
@@ -235,9 +235,15 @@ def build(job: CompileJob) -> Built:
         if kept is not None:
             return kept
         variants = FunctionVariants()
-        built, rounds = compile_to_fixpoint(
-            lambda recursion: in_world(World(recursion, variants)), _unify
-        )
+
+        def one_round(recursion: RoundRecursion) -> Built:
+            world = World(recursion, variants)
+            try:
+                return in_world(world)
+            finally:
+                world.dispose()
+
+        built, rounds = compile_to_fixpoint(one_round, _unify)
     return built if rounds == 1 else _with_rounds(built, rounds)
 
 
@@ -255,16 +261,17 @@ def annotation_of(job: CompileJob) -> Any:
 
     def one_round(recursion: RoundRecursion) -> Any:
         world = World(recursion, variants)
-        with world.active():
-            return world.compile(job).type_annotation
+        try:
+            with world.active():
+                return world.compile(job).type_annotation
+        finally:
+            world.dispose()
 
     return compile_to_fixpoint(one_round, _unify)[0]
 
 
 def _unify(first: Any, second: Any) -> Any:
-    from alloccheck.compile.isolation import global_typing_context
-
-    return global_typing_context().unify_types(first, second)
+    return isolation.global_typing_context().unify_types(first, second)
 
 
 def _with_rounds(built: Built, rounds: int) -> Built:
@@ -302,7 +309,7 @@ def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
         bodies.append(generator.mangled_name)
         entries.append(generator.mangled_name)
     c_entries = None
-    with context.push_code_library(library):
+    with context.push_code_library(library), library.adding_entries():
         for one in wrapped:
             context.create_cpython_wrapper(
                 library,
@@ -507,6 +514,11 @@ def _load(
             type_annotation=None,
             signature=signature,
             call_helper=None,
+            # A world is dropped when its job is done; whoever asks gets the user's contexts.
+            typing_context=isolation.global_typing_context(),
+            target_context=isolation.global_target_context(),
+            metadata={},
+            reload_init=(),
         ),
         symbol=descriptor.mangled_name,
         c_symbol=None if c_entries is None else c_entries.value,
