@@ -171,9 +171,9 @@ def decided_decrefs(
                 waiting |= callers[name]
     decided: dict[Site, tuple[Release, ...]] = {}
     for name in counting:
-        for call, releases in walks[name].decrefs(states[name], summaries).items():
+        for index, releases in walks[name].decrefs(states[name], summaries).items():
             if releases is not None:
-                decided[Site(name, call)] = tuple(sorted(releases))
+                decided[Site(name, index)] = tuple(sorted(releases))
     return decided
 
 
