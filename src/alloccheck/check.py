@@ -408,6 +408,7 @@ def _report(
         _assumption(mark, symbol in trusted)
         for symbol, mark in sorted(built.assumed_symbols.items(), key=lambda one: one[1].function)
     )
+    facts = tuple(dict.fromkeys(fact for one in solutions for fact in one.assumed_facts))
     function = f"{job.function.__module__}:{job.function.__qualname__}"
     certificate = Certificate(
         function=function,
@@ -425,7 +426,11 @@ def _report(
             Captured(one.function, one.name, one.digest, one.note) for one in artifact.captures
         ),
         externals=_externals(programs, undeclared, contracts, prepared),
-        assumptions=tuple((one.function, one.reason) for one in assumptions if one.used),
+        assumptions=(
+            *((one.function, one.reason) for one in assumptions if one.used),
+            *(("Numba's runtime", fact) for fact in facts),
+            *contracts.assumptions(),
+        ),
         prepared=tuple(sorted(prepared)),
         configuration=artifact.configuration.to_json(),
     )
@@ -440,7 +445,11 @@ def _report(
         findings=findings,
         effects=frozenset(effects),
         assumptions=assumptions,
-        notes=tuple(f"may end the process: {one}" for one in noted),
+        notes=(
+            *(f"may end the process: {one}" for one in noted),
+            *(f"assumes that {fact}" for fact in facts),
+            *(f"assumes of {subject}: {reason}" for subject, reason in contracts.assumptions()),
+        ),
         certificate=certificate,
     )
 
@@ -474,11 +483,15 @@ def _externals(
     found = []
     symbols = {symbol for one in programs for symbol in _reached(one)}
     symbols.update(undeclared)
+    read = contracts.read()
+    symbols.update(read)
     for symbol in sorted(symbols):
         contract = contracts.lookup(symbol)
         if contract is None:
             continue
-        evidence = "contract, prepared" if symbol in prepared else "contract"
+        evidence = "machine code" if symbol in read else "contract"
+        if symbol in prepared:
+            evidence += ", prepared"
         found.append(External(symbol, evidence, contract.reason, contract.source))
     return tuple(found)
 
@@ -510,7 +523,9 @@ def _undeclared(built: Built) -> list[str]:
     return [symbol for symbol in built.object_file.undefined if symbol not in declared]
 
 
-def _added_by_code_generation(undeclared: Iterable[str], contracts: NativeEvidence) -> list[Witness]:
+def _added_by_code_generation(
+    undeclared: Iterable[str], contracts: NativeEvidence
+) -> list[Witness]:
     """Classify the calls that machine code has and the IR has not.
 
     Code generation turns some instructions into calls (``frem`` into ``fmod``). Each undefined

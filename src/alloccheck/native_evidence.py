@@ -73,10 +73,10 @@ class NativeEvidence:
         """Return the contracts that were read from machine code, by the name asked for."""
         return dict(self._contracts)
 
-    def assumptions(self) -> tuple[str, ...]:
-        """Return the named assumptions on which the walks rest, each once."""
+    def assumptions(self) -> tuple[tuple[str, str], ...]:
+        """Return the named assumptions on which the walks rest, with what they are used for."""
         found = {
-            str(one)
+            (f"{one.name} ({one.subject})", one.reason)
             for answer in self._answers.values()
             if answer is not None
             for one in answer.evidence.assumptions
