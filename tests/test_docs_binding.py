@@ -19,7 +19,7 @@ def snippets(language):
             yield pytest.param(found, id=f"{name}-{i}")
 
 
-@pytest.mark.parametrize("snippet", snippets("python"))
+@pytest.mark.parametrize("snippet", list(snippets("python")))
 def test_python(snippet, tmp_path):
     # From a file, because sources are a part of certificates.
     file = tmp_path / "snippet.py"
@@ -30,7 +30,7 @@ def test_python(snippet, tmp_path):
         config.reload_config()
 
 
-@pytest.mark.parametrize("snippet", snippets("c"))
+@pytest.mark.parametrize("snippet", list(snippets("c")))
 def test_c(snippet, tmp_path):
     file = tmp_path / "snippet.c"
     file.write_text(snippet)
