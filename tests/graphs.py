@@ -128,7 +128,9 @@ class Graph:
         x : Kind
             Not used to restrict: all specialisations that any entry reaches are in the result.
         """
-        nodes = [(i, kind) for i in range(len(self.functions)) for kind in (x, ("int",), ("float",))]
+        nodes = [
+            (i, kind) for i in range(len(self.functions)) for kind in (x, ("int",), ("float",))
+        ]
         solution = dict.fromkeys(nodes, BOTTOM)
         while True:
             new = {

@@ -67,7 +67,9 @@ def disturb(module: ModuleType, size: int, chance: random.Random) -> None:
             lambda f=function, x=x, d=declared: f.compile(d(types.int64, x)),
             lambda f=function, x=x: f.compile((types.int64, x)),
             lambda f=function: f.compile((types.none, types.none)),
-            lambda f=function, x=x: vectorize([types.float64(types.int64, x)])(lambda n, x: f(n, x)),
+            lambda f=function, x=x: vectorize([types.float64(types.int64, x)])(
+                lambda n, x: f(n, x)
+            ),
         )
         with warnings.catch_warnings(), contextlib.suppress(Exception):
             # Stock Numba may fail in any way here; that it remembers is what matters.

@@ -4,7 +4,6 @@ Expected values come from the interpreted function or from `njit` itself.
 """
 
 import copy
-import ctypes
 import gc
 import pickle
 import subprocess
@@ -19,21 +18,13 @@ import cloudpickle
 import numpy as np
 import pytest
 from numba import cfunc, literally, njit, typed, types, vectorize
-from numba.core.errors import NumbaError, TypingError
+from numba.core.errors import TypingError
 from numba.core.runtime import _nrt_python, rtsys
 from numba.experimental import jitclass
 from numba.extending import overload, register_jitable
 
 from alloccheck import (
-    AllocCheckError,
-    AllocCheckWarning,
-    CheckedDispatcher,
-    CompileError,
-    Refused,
-    UsageError,
-    analyze,
     check_allocs,
-    check_call,
     hermetic,
 )
 
@@ -523,9 +514,11 @@ def _raised(function, *args):
 
 def test_exceptions_have_type_arguments_and_line_of_njit(decorate):
     values = np.zeros(3)
-    checked = decorate(boundscheck=True)(fail) if decorate is hermetic else check_allocs(
-        on_failure="report", boundscheck=True
-    )(fail)
+    checked = (
+        decorate(boundscheck=True)(fail)
+        if decorate is hermetic
+        else check_allocs(on_failure="report", boundscheck=True)(fail)
+    )
     plain = njit(boundscheck=True)(fail)
     for kind in range(8):
         found, expected = _raised(checked, kind, 0, values), _raised(plain, kind, 0, values)

@@ -16,7 +16,7 @@ from typing import Any
 
 import llvmlite.binding as ll
 
-from alloccheck.compile import canonical
+from alloccheck.compile import canonical, isolation
 from alloccheck.compile.contexts import UNRESOLVED, WorldLibrary, parse_like
 from alloccheck.compile.entry import CEntries, add_c_entries, has_c_signature
 from alloccheck.compile.image import Image, Slot, locate
@@ -41,15 +41,18 @@ _immortal: list[Any] = []
 
 
 class _Engine:
-    """Owns the machine code of one artifact."""
+    """Owns the machine code of one artifact.
 
-    def __init__(self, object_code: bytes) -> None:
-        target = ll.Target.from_triple(ll.get_process_triple())
-        # Nothing is compiled here: the engine only links and loads the object.
+    It only loads: an engine that has also compiled keeps what code generation knows of the CPU,
+    which is larger than most functions.
+    """
+
+    def __init__(self, triple: str, data_layout: str, object_code: bytes) -> None:
+        module = ll.parse_assembly("")
+        module.triple, module.data_layout = triple, data_layout
+        machine = ll.Target.from_triple(triple).create_target_machine(jit=True)
         self._engine = ll.create_mcjit_compiler(
-            ll.parse_assembly(""),
-            target.create_target_machine(jit=True),
-            use_lmm=config.USE_LLVMLITE_MEMORY_MANAGER,
+            module, machine, use_lmm=config.USE_LLVMLITE_MEMORY_MANAGER
         )
         self._engine.add_object_file(ll.ObjectFileRef.from_data(object_code))
         self._engine.finalize_object()
@@ -232,9 +235,15 @@ def build(job: CompileJob) -> Built:
         if kept is not None:
             return kept
         variants = FunctionVariants()
-        built, rounds = compile_to_fixpoint(
-            lambda recursion: in_world(World(recursion, variants)), _unify
-        )
+
+        def one_round(recursion: RoundRecursion) -> Built:
+            world = World(recursion, variants)
+            try:
+                return in_world(world)
+            finally:
+                world.dispose()
+
+        built, rounds = compile_to_fixpoint(one_round, _unify)
     return built if rounds == 1 else _with_rounds(built, rounds)
 
 
@@ -252,16 +261,17 @@ def annotation_of(job: CompileJob) -> Any:
 
     def one_round(recursion: RoundRecursion) -> Any:
         world = World(recursion, variants)
-        with world.active():
-            return world.compile(job).type_annotation
+        try:
+            with world.active():
+                return world.compile(job).type_annotation
+        finally:
+            world.dispose()
 
     return compile_to_fixpoint(one_round, _unify)[0]
 
 
 def _unify(first: Any, second: Any) -> Any:
-    from alloccheck.compile.isolation import global_typing_context
-
-    return global_typing_context().unify_types(first, second)
+    return isolation.global_typing_context().unify_types(first, second)
 
 
 def _with_rounds(built: Built, rounds: int) -> Built:
@@ -299,7 +309,7 @@ def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
         bodies.append(generator.mangled_name)
         entries.append(generator.mangled_name)
     c_entries = None
-    with context.push_code_library(library):
+    with context.push_code_library(library), library.adding_entries():
         for one in wrapped:
             context.create_cpython_wrapper(
                 library,
@@ -436,7 +446,7 @@ def _linked(world: World, result: Any) -> list[Any]:
                 reached[id(linked)] = linked
                 waiting.append(linked)
     functions = [owners[one] for one in reached if one in owners]
-    return sorted(functions, key=lambda one: (one.__module__, one.__qualname__))
+    return sorted(functions, key=lambda one: (str(one.__module__), one.__qualname__))
 
 
 def _image(closed: _Closed, engine: _Engine, slots: list[Slot]) -> Image:
@@ -463,7 +473,7 @@ def _load(
     """Bind the object's externals, load it, and make the Python entry point."""
     externals = _resolve_externals(closed.object_file)
     module = closed.library._final_module
-    engine = _Engine(closed.object_code)
+    engine = _Engine(module.triple, module.data_layout, closed.object_code)
     environments = [closed.environment]
     slots = []
     defined = {one.name for one in closed.object_file.symbols}
@@ -504,6 +514,11 @@ def _load(
             type_annotation=None,
             signature=signature,
             call_helper=None,
+            # A world is dropped when its job is done; whoever asks gets the user's contexts.
+            typing_context=isolation.global_typing_context(),
+            target_context=isolation.global_target_context(),
+            metadata={},
+            reload_init=(),
         ),
         symbol=descriptor.mangled_name,
         c_symbol=None if c_entries is None else c_entries.value,

@@ -11,6 +11,7 @@ Verified on the Numba versions in `numba_internals.VERIFIED_NUMBA`.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from alloccheck.compile import numba_internals
 
 # isort: split
-from numba.core import cpu, lowering, registry, targetconfig, types
+from numba.core import cpu, errors, lowering, registry, targetconfig, types
 from numba.core import target_extension as te
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.descriptors import TargetDescriptor
@@ -154,6 +155,12 @@ def install() -> None:
     """
     if TARGET in te.target_registry:
         return
+    # Contexts and modules that Numba makes on demand must not be made inside a world: they would
+    # be bound to it for ever.
+    registry.cpu_target._toplevel_typing_context  # noqa: B018
+    registry.cpu_target._toplevel_target_context  # noqa: B018
+    for name in numba_internals.IMPORTED_ON_DEMAND:
+        importlib.import_module(name)
     te.target_registry[TARGET] = HermeticCPU
     types.Dispatcher.dispatcher = property(_dispatcher, doc=_dispatcher_property.__doc__)
     registry.CPUTarget.typing_context = property(_typing_context, doc=_typing_property.__doc__)
@@ -164,6 +171,11 @@ def install() -> None:
 def global_typing_context() -> Any:
     """Return the typing context that the user's own dispatchers share."""
     return registry.cpu_target._toplevel_typing_context
+
+
+def global_target_context() -> Any:
+    """Return the target context that the user's own dispatchers share."""
+    return registry.cpu_target._toplevel_target_context
 
 
 # --- setting shared memory aside ------------------------------------------------------------------
@@ -201,7 +213,8 @@ class _Exchange:
         self._class_dicts: list[tuple[type, str, dict[Any, Any]]] = []
         self._impl_keys: list[tuple[Any, dict[Any, Any]]] = []
         self._bound: list[tuple[Any, Any, Any]] = []
-        for cls in _template_classes():
+        self._known_classes = set(_template_classes())
+        for cls in self._known_classes:
             own = vars(cls)
             for name in numba_internals.TEMPLATE_CACHES:
                 if name in own:
@@ -233,6 +246,16 @@ class _Exchange:
             if mine:
                 memory.class_dicts[(cls, name)] = mine
             setattr(cls, name, users)
+        # Implementations of overloads define intrinsics when they are typed. Their classes stay in
+        # Numba's registries; what they remember of this world must not.
+        for cls in set(_template_classes()) - self._known_classes:
+            for name in (
+                *numba_internals.TEMPLATE_CACHES,
+                *numba_internals.TEMPLATE_VARIANT_CACHES,
+            ):
+                if vars(cls).get(name):
+                    memory.class_dicts[(cls, name)] = vars(cls)[name]
+                    setattr(cls, name, {})
         memory.impl_keys = {}
         kept = set()
         for interned, keys in self._impl_keys:
@@ -256,6 +279,21 @@ class _Exchange:
 def _cheap_first_line(function: Any) -> int:
     # Numba parses the whole source file per function to find this line; the code object has it.
     return int(function.__code__.co_firstlineno) + 1
+
+
+@contextlib.contextmanager
+def own_location() -> Iterator[None]:
+    """Compile something of its own: afterwards Numba's "current" source location is as before.
+
+    Numba keeps one for the process and writes it into some messages that become code, so that a
+    callee that is compiled just now, or was before, would show in its caller.
+    """
+    saved = dict(errors.loc_info)
+    try:
+        yield
+    finally:
+        errors.loc_info.clear()
+        errors.loc_info.update(saved)
 
 
 @contextlib.contextmanager
@@ -283,7 +321,8 @@ def isolated(world: World) -> Iterator[None]:
         lowering.get_func_body_first_lineno = _cheap_first_line
         _thread.world = world
         try:
-            with te.target_override(TARGET):
+            with te.target_override(TARGET), own_location():
+                errors.loc_info.clear()
                 yield
         finally:
             _thread.world = outer

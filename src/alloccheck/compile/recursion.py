@@ -11,6 +11,8 @@ lattice is Numba's type unification, which is finite for a given program or else
 from __future__ import annotations
 
 import contextlib
+import itertools
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -20,6 +22,7 @@ from alloccheck.errors import AllocCheckException, CompileError
 
 # isort: split
 from numba.core import types, typing
+from numba.core.errors import TypingError
 from numba.core.typing.context import CallStack
 
 ROUND_LIMIT = 16
@@ -38,6 +41,13 @@ class RecursionFault(CompileError):
     """Recursion for which no return types could be inferred; the message draws the cycle."""
 
 
+class RoundLost(BaseException):
+    """A round that cannot be accepted any more; what was learnt from it is recorded.
+
+    Not an `Exception`: Numba's inference would take that for an error of the user's program.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What one round used and found.
@@ -53,7 +63,9 @@ class Outcome:
     bottoms : tuple of Key
         Recursive callees of which nothing was known.
     edges : tuple of (Key, Key)
-        Recursive calls met, caller and callee.
+        Calls that make up the cycles met, caller and callee.
+    conflicts : mapping
+        Numba's complaint about functions whose types it could not unify.
     """
 
     used: dict[Key, frozenset[Any]]
@@ -61,6 +73,14 @@ class Outcome:
     partial: dict[Key, Any]
     bottoms: tuple[Key, ...]
     edges: tuple[tuple[Key, Key], ...]
+    conflicts: dict[Key, str]
+
+    @property
+    def settled(self) -> bool:
+        """Whether every assumption that was used equals what was inferred, and none was missing."""
+        return not self.bottoms and all(
+            used == {self.inferred.get(key)} for key, used in self.used.items()
+        )
 
 
 class RoundRecursion:
@@ -70,15 +90,19 @@ class RoundRecursion:
     ----------
     assumed : mapping
         Assumed return types from earlier rounds.
+    expected : bool
+        Whether recursion may be met; without, the round is lost when it is.
     """
 
-    def __init__(self, assumed: dict[Key, Any]) -> None:
+    def __init__(self, assumed: dict[Key, Any], *, expected: bool = True) -> None:
         self._assumed = dict(assumed)
+        self._expected = expected
         self._used: dict[Key, set[Any]] = {}
         self._inferred: dict[Key, Any] = {}
         self._partial: dict[Key, Any] = {}
         self._bottoms: list[Key] = []
         self._edges: list[tuple[Key, Key]] = []
+        self._conflicts: dict[Key, str] = {}
         self._stack: WorldCallStack | None = None
         self.met = False
         """Whether a function that is still being inferred was called."""
@@ -96,11 +120,12 @@ class RoundRecursion:
             dict(self._partial),
             tuple(dict.fromkeys(self._bottoms)),
             tuple(dict.fromkeys(self._edges)),
+            dict(self._conflicts),
         )
 
     def assumed_signature(self, call: Any, args: Any, kws: Any) -> Any:
         """Return the signature assumed of a recursive call, or None."""
-        self.met = True
+        self._meet()
         dispatcher = call.dispatcher_type.dispatcher
         pysig, folded = dispatcher.fold_argument_types(args, kws)
         key = (dispatcher.py_func, tuple(folded))
@@ -112,25 +137,56 @@ class RoundRecursion:
 
     def return_type(self, key: Key, partial: Callable[[], Any]) -> Any:
         """Return the type that a recursive call of `key` has in this round, or None."""
-        self.met = True
+        self._meet()
         found = self._assumed.get(key)
         if found is None:
             found = partial()
         if found is None or not found.is_precise():
             self._bottoms.append(key)
+            self._draw_cycle(key)
             self._harvest()
             return None
         self._use(key, found)
         return found
 
     def inferred(self, key: Key, found: Any) -> None:
-        """Record the return type that inference of `key` ended with."""
+        """Record the return type that inference of `key` ended with.
+
+        Raises
+        ------
+        RoundLost
+            When the outermost function is typed, so that nothing more can be learnt, and an
+            assumption is refuted: code generation would be in vain.
+        """
         self._inferred[key] = types.unliteral(found)
+        outermost = self._stack is not None and len(self._stack) == 1
+        if outermost and not self.outcome().settled:
+            raise RoundLost
+
+    def _meet(self) -> None:
+        self.met = True
+        if not self._expected:
+            raise RoundLost
 
     def _use(self, key: Key, found: Any) -> None:
         self._used.setdefault(key, set()).add(found)
-        if self._stack is not None and len(self._stack):
-            self._edges.append((self._stack[0].key, key))
+        self._draw_cycle(key)
+
+    def conflict(self, key: Key, complaint: str) -> None:
+        """Record that types in `key` could not be unified."""
+        self._conflicts[key] = complaint
+
+    def _draw_cycle(self, key: Key) -> None:
+        """Record the calls from `key` to the innermost frame, and from there back to it."""
+        if self._stack is None or not len(self._stack):
+            return
+        chain = [key]
+        for frame in self._stack:
+            chain.append(frame.key)
+            if frame.key == key:
+                break
+        if chain[-1] == key:
+            self._edges.extend((caller, callee) for callee, caller in itertools.pairwise(chain))
 
     def _harvest(self) -> None:
         assert self._stack is not None
@@ -191,7 +247,18 @@ class WorldCallStack(CallStack):  # type: ignore[misc]
                 return result
 
             typeinfer.unify = recording_unify
-            yield
+            try:
+                yield
+            except TypingError as error:
+                complaint = _first_line(error)
+                if "unify" in complaint:
+                    self._recursion.conflict(frame.key, complaint)
+                raise
+
+
+def _first_line(error: Exception) -> str:
+    # Without the colours that Numba puts into its messages.
+    return re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().splitlines()[0]
 
 
 def name_of(key: Key) -> str:
@@ -242,7 +309,7 @@ def compile_to_fixpoint(
         No base case, types without a join, no convergence, or an assumption refuted.
     """
     assumed: dict[Key, Any] = {}
-    outcome = Outcome({}, {}, {}, (), ())
+    outcome = Outcome({}, {}, {}, (), (), {})
     for rounds in range(1, limit + 1):
         recursion = RoundRecursion(assumed)
         fault: Exception | None = None
@@ -251,15 +318,14 @@ def compile_to_fixpoint(
             result = build(recursion)
         except RecursionFault:
             raise
+        except RoundLost:
+            pass
         except Exception as error:  # a wrong assumption can fail anywhere in Numba
             fault = error
         outcome = recursion.outcome()
-        settled = not outcome.bottoms and all(
-            used == {outcome.inferred.get(key)} for key, used in outcome.used.items()
-        )
-        if result is not None and settled:
+        if result is not None and outcome.settled:
             return result, rounds
-        if isinstance(fault, AllocCheckException) and settled:
+        if isinstance(fault, AllocCheckException) and outcome.settled:
             raise fault
         grown = _join(assumed, outcome, unify)
         if not grown:
@@ -315,6 +381,13 @@ def _explain(outcome: Outcome, assumed: dict[Key, Any], fault: Exception | None)
             f"{', '.join(sorted(map(str, used)))}, it returns {inferred}. Cycle: {cycle}. Make "
             "the returned types explicit, for example by a conversion on each return."
         )
+    in_cycle = {key for edge in outcome.edges for key in edge}
+    for key, complaint in outcome.conflicts.items():
+        if key in in_cycle:
+            return RecursionFault(
+                f"types of the recursive function {name_of(key)} cannot be unified: {complaint}. "
+                f"Cycle: {cycle}. Return one type on every path."
+            )
     if fault is not None:
         return fault
     return RecursionFault(f"recursion could not be resolved. Cycle: {cycle}")

@@ -135,6 +135,10 @@ class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
         # The base class would remove our functions from a context that outlives nothing.
         return _nothing
 
+    def compile(self, sig: Any) -> Any:
+        with isolation.own_location():
+            return super().compile(sig)
+
     def enable_caching(self) -> None:
         """Ignore: a world never reads or writes a disk cache."""
 
@@ -242,7 +246,7 @@ class World:
     def user_functions(self) -> Iterator[Any]:
         """Yield the Python functions compiled here that are not Numba's own."""
         for one in self.dispatchers:
-            if one.overloads and not one.py_func.__module__.startswith("numba."):
+            if one.overloads and not _is_numbas_own(one.py_func):
                 yield one.py_func
 
     # --- counterparts -------------------------------------------------------------------------
@@ -371,6 +375,15 @@ class World:
         normalized, _ = sigutils.normalize_signature(signature)
         return root.overloads[tuple(normalized)]
 
+    def dispose(self) -> None:
+        """Let go of what the garbage collector cannot: a ufunc's C part hides its references."""
+        for copy in {id(copy): copy for _, copy in self._counterparts.values()}.values():
+            if isinstance(copy, DUFunc):
+                copy._dispatcher.overloads.clear()
+                vars(copy._dispatcher).clear()
+            vars(copy).clear()
+        self._counterparts.clear()
+
     def _plain_root(self, job: CompileJob) -> WorldDispatcher:
         """Return the counterpart of a function that has no dispatcher: as if ``njit`` made one."""
         options = {"nopython": True, "boundscheck": None, **job.options}
@@ -409,10 +422,15 @@ class World:
         return tuple(
             cres.type_annotation
             for one in self.dispatchers
-            if not one.py_func.__module__.startswith("numba.")
+            if not _is_numbas_own(one.py_func)
             for cres in one.overloads.values()
             if cres.type_annotation is not None and id(cres.library) in linked
         )
+
+
+def _is_numbas_own(function: Any) -> bool:
+    # Code made by `exec` may have no module.
+    return str(function.__module__ or "").startswith("numba.")
 
 
 def _linked(library: Any) -> set[int]:

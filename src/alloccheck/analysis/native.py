@@ -1,0 +1,940 @@
+"""What native code may do: effects, witnesses and evidence from a walk of its machine code.
+
+Knows walked chunks, system call numbers and the table of runtime symbols; nothing of Numba, files
+or users. Whatever the walk could not decide is an effect of its own (`dispatch`, `unknown`), so
+an answer without effects is a proof under the assumptions that it lists.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from alloccheck.analysis.contracts import Contract, ContractEffect
+from alloccheck.analysis.native_symbols import KnownSymbol, SymbolTable, symbol_table
+from alloccheck.effects import Effect, Guarantee, Occasion, Path
+from alloccheck.errors import ProgramError
+from alloccheck.program.machine.chunk import (
+    Chunk,
+    CodeBlock,
+    Ending,
+    Event,
+    EventKind,
+)
+from alloccheck.program.machine.handlers import landing_pads
+from alloccheck.program.machine.images import Image
+from alloccheck.program.machine.lookup import symbol_address
+from alloccheck.program.machine.syscalls import KnownSystemCall, SystemCallKind, classify
+from alloccheck.program.machine.walk import ChunkStore, Link, Node, Region, Walker
+
+_RETURN_DEPTH = 5
+"""How deep calls are followed to prove that a function never returns."""
+_STUB_INSTRUCTIONS = 3
+_INTERPRETER_BUDGET = 60
+"""Most chunks that are read to prove a function of the interpreter harmless."""
+
+
+class Trust(StrEnum):
+    """Assumptions that a walk may rest on; each one used is in the answer's evidence."""
+
+    GOT = "got"
+    """Slots of the dynamic linker in writable memory keep the function that they hold."""
+    CONSTANT = "constant-variable"
+    """A variable that no code of its library writes keeps its value."""
+    DEATH = "death"
+    """A runtime function that ends the process does not jump back through a pointer."""
+    SMALL = "small-input"
+    """A runtime function with a small constant input does not need the heap."""
+    CALLBACK = "callback"
+    """A runtime function calls the function that it is given and no other."""
+    SWITCH = "switch"
+    """A jump table whose index the compiler left unchecked stays inside its function."""
+    POINTERS = "pointers"
+    """Writable pointers keep the function that they hold now. Never assumed by default."""
+
+
+DEFAULT_TRUST = frozenset(Trust) - {Trust.POINTERS}
+
+_REASONS = {
+    Trust.GOT: "nobody hooks the slots of the dynamic linker",
+    Trust.CONSTANT: "no code of its library writes it and no relocation gives its address away",
+    Trust.SWITCH: "the compiler left the check of the index out; every entry is in the function",
+    Trust.POINTERS: "accepted by the user: the pointer keeps its present value",
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NativeAssumption:
+    """Something that was trusted and not proved."""
+
+    name: str
+    subject: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NativeWitness:
+    """One reason why native code may have an effect.
+
+    Parameters
+    ----------
+    effect, path, occasion
+        See :mod:`alloccheck.effects`; `path` is DIVERGE for what happens while the process dies.
+    symbol : str
+        What is reached: a symbol, ``system call mmap``, or a description.
+    reason, source : str
+        Why that has the effect, and where to check.
+    trail : tuple of str
+        Functions from the entry down to the one with the call, as ``library!symbol``.
+    site : str
+        Address of the last instruction, ``library+0x1234``.
+    """
+
+    effect: Effect
+    path: Path
+    occasion: Occasion
+    symbol: str
+    reason: str
+    source: str
+    trail: tuple[str, ...]
+    site: str
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryEvidence:
+    """Identity of a library whose code was read."""
+
+    name: str
+    path: str
+    build_id: str | None
+    code_digest: str
+    """SHA-256 of the executable segments in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class NativeEvidence:
+    """What an answer rests on."""
+
+    functions: tuple[str, ...]
+    libraries: tuple[LibraryEvidence, ...]
+    slots: tuple[tuple[str, str], ...]
+    """Pointers that were followed, and where they led."""
+    assumptions: tuple[NativeAssumption, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NativeAnswer:
+    """What a function of native code may do.
+
+    Parameters
+    ----------
+    symbol : str
+        ``library!symbol``.
+    address : int
+        Live address.
+    effects : frozenset of Effect
+        On every path but process death; empty means clean.
+    witnesses : tuple of NativeWitness
+        One for each effect, occasion and thing reached.
+    deaths : tuple of str
+        Functions through which the process may end: noted, not forbidden.
+    evidence : NativeEvidence
+    """
+
+    symbol: str
+    address: int
+    effects: frozenset[Effect]
+    witnesses: tuple[NativeWitness, ...]
+    deaths: tuple[str, ...]
+    evidence: NativeEvidence
+
+    def effects_after(self, *, first_call: bool) -> frozenset[Effect]:
+        """Return the effects; with `first_call`, without what happens at the first call only.
+
+        What happens at the first call of each thread is never left out.
+        """
+        return frozenset(
+            w.effect
+            for w in self.witnesses
+            if w.path is not Path.DIVERGE and not (first_call and w.occasion is Occasion.FIRST_CALL)
+        )
+
+    def satisfies(self, guarantee: Guarantee, *, first_call: bool = False) -> bool:
+        """Return whether no effect is forbidden by a guarantee.
+
+        Parameters
+        ----------
+        guarantee : Guarantee
+        first_call : bool, optional
+            Whether the function was called before, so that the first call does not count.
+        """
+        return not self.effects_after(first_call=first_call) & guarantee.forbidden
+
+    @property
+    def contract(self) -> Contract:
+        """The answer in the form of a contract for the symbol."""
+        found = {
+            ContractEffect(w.effect, w.occasion)
+            for w in self.witnesses
+            if w.path is not Path.DIVERGE
+        }
+        libraries = ", ".join(
+            f"{item.name} {item.build_id or item.code_digest[:16]}"
+            for item in self.evidence.libraries
+        )
+        return Contract(
+            self.symbol,
+            tuple(sorted(found, key=lambda e: (e.effect, e.occasion))),
+            f"machine code read: {len(self.evidence.functions)} functions",
+            libraries or "jitted code",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the answer as plain data for JSON."""
+        return {
+            "symbol": self.symbol,
+            "address": f"{self.address:#x}",
+            "effects": sorted(self.effects),
+            "witnesses": [
+                {
+                    "effect": w.effect,
+                    "path": w.path,
+                    "occasion": w.occasion,
+                    "symbol": w.symbol,
+                    "reason": w.reason,
+                    "source": w.source,
+                    "trail": list(w.trail),
+                    "site": w.site,
+                }
+                for w in self.witnesses
+            ],
+            "deaths": list(self.deaths),
+            "evidence": {
+                "functions": list(self.evidence.functions),
+                "libraries": [
+                    {
+                        "name": item.name,
+                        "path": item.path,
+                        "build_id": item.build_id,
+                        "code_digest": item.code_digest,
+                    }
+                    for item in self.evidence.libraries
+                ],
+                "slots": [list(pair) for pair in self.evidence.slots],
+                "assumptions": [
+                    {"name": a.name, "subject": a.subject, "reason": a.reason}
+                    for a in self.evidence.assumptions
+                ],
+            },
+        }
+
+
+def decide(
+    function: int | tuple[str, str],
+    *,
+    assumptions: frozenset[Trust] = DEFAULT_TRUST,
+    accept: frozenset[str] = frozenset(),
+    regions: Iterable[Region] = (),
+    store: ChunkStore | None = None,
+    budget: int = 5_000,
+) -> NativeAnswer:
+    """Decide what a function of native code in this process may do.
+
+    Parameters
+    ----------
+    function : int or (str, str)
+        Address of its entry; or library (or module) and symbol, which are loaded if need be.
+    assumptions : frozenset of Trust, optional
+        Assumptions that may be used; those used are listed in the evidence.
+    accept : frozenset of str, optional
+        Writable pointers (``"library+0x123"``, as a witness names them) that keep their value.
+    regions : iterable of Region, optional
+        Ranges of jitted code.
+    store : ChunkStore, optional
+        A cache of what was read before.
+    budget : int, optional
+        Most functions to read; beyond it the answer is `unknown`.
+
+    Examples
+    --------
+    >>> decide(("libm.so.6", "sin")).effects
+    frozenset()
+    >>> decide(("libc.so.6", "malloc")).satisfies(Guarantee.NONALLOCATING)
+    False
+
+    Raises
+    ------
+    UsageError
+        If the library or the symbol does not exist.
+
+    Notes
+    -----
+    Method: reachability over the machine code that is mapped now, see ``docs/machine-code.md``.
+    """
+    address = function if isinstance(function, int) else symbol_address(*function)
+    decider = Decider(
+        assumptions=assumptions, accept=accept, regions=regions, store=store, budget=budget
+    )
+    return decider.decide(address)
+
+
+class Decider:
+    """Decides many functions against one view of the process.
+
+    What it has read it keeps: make a new one after libraries were loaded or pointers changed.
+    Parameters as for `decide`.
+    """
+
+    def __init__(
+        self,
+        *,
+        assumptions: frozenset[Trust] = DEFAULT_TRUST,
+        accept: frozenset[str] = frozenset(),
+        regions: Iterable[Region] = (),
+        store: ChunkStore | None = None,
+        budget: int = 5_000,
+        walker: Walker | None = None,
+        names: bool = True,
+    ) -> None:
+        self.trust = assumptions
+        self.budget = budget
+        self.names = names
+
+        def accepted(slot: str) -> bool:
+            return Trust.POINTERS in assumptions or slot in accept
+
+        self.walker = walker or Walker(regions=regions, store=store, accept=accepted)
+        self.table: SymbolTable = symbol_table()
+        self._known: dict[int, KnownSymbol | None] = {}
+        self._fatal: dict[int, str | None] = {}
+        self._returns: dict[int, tuple[bool, int]] = {}
+        self._dooms: dict[int, bool] = {}
+        self._harmless: dict[int, bool] = {}
+        self._runtime: dict[Image, bool] = {}
+        self._python: dict[Image, bool] = {}
+        self._labels: dict[int, str] = {}
+        self._local: dict[tuple[int, bool], _Local] = {}
+
+    def decide(self, address: int) -> NativeAnswer:
+        """Decide one function.
+
+        Parameters
+        ----------
+        address : int
+            Live address of its entry.
+        """
+        walk = _Walk(self, address, exempt=True).run()
+        if walk.may_leave_while_dying:
+            # Something on the way to a death may escape from it: then nothing is exempt.
+            walk = _Walk(self, address, exempt=False).run()
+        return walk.answer()
+
+    # --- names ------------------------------------------------------------------------------
+
+    def known(self, address: int) -> KnownSymbol | None:
+        """Return the known symbol at exactly this address, in a runtime library."""
+        if address not in self._known:
+            found = None
+            image = self.walker.images.find(address)
+            if self.names and image is not None and self._is_runtime(image):
+                rows = (self.table.stops.get(s.name) for s in image.exports.at(address))
+                found = next((row for row in rows if row is not None), None)
+            self._known[address] = found
+        return self._known[address]
+
+    def fatal(self, address: int) -> str | None:
+        """Return the name of the runtime function at an address that ends the process.
+
+        The name alone does not suffice: its code must show that it never returns.
+        """
+        if address not in self._fatal:
+            name = None
+            image = self.walker.images.find(address)
+            if Trust.DEATH in self.trust and image is not None and self._is_runtime(image):
+                names = [s.name for s in image.exports.at(address) if s.name in self.table.deaths]
+                name = names[0] if names and not self.returns(address) else None
+            self._fatal[address] = name
+        return self._fatal[address]
+
+    def _is_runtime(self, image: Image) -> bool:
+        if image not in self._runtime:
+            by_name = image.short.startswith(self.table.libraries)
+            self._runtime[image] = by_name or self.is_interpreter(image)
+        return self._runtime[image]
+
+    def is_interpreter(self, image: Image | None) -> bool:
+        """Return whether an image is the Python interpreter."""
+        if image is None:
+            return False
+        if image not in self._python:
+            self._python[image] = image.defines(self.table.interpreter)
+        return self._python[image]
+
+    def harmless(self, address: int) -> bool:
+        """Return whether a function of the interpreter is proved to have no effect.
+
+        What happens at the first call only is left to the walk, which then goes through it.
+        """
+        if address not in self._harmless:
+            walk = _Walk(self, address, exempt=True, inside=True, budget=_INTERPRETER_BUDGET).run()
+            lasting = [
+                w
+                for w in walk.witnesses.values()
+                if w.path is not Path.DIVERGE and w.occasion is not Occasion.FIRST_CALL
+            ]
+            self._harmless[address] = not lasting and not walk.may_leave_while_dying
+        return self._harmless[address]
+
+    def label(self, address: int) -> str:
+        """Return ``library!symbol`` for a code address."""
+        if address not in self._labels:
+            image = self.walker.images.find(address)
+            name = self.walker.name(address)
+            self._labels[address] = f"{image.short}!{name}" if image is not None else name
+        return self._labels[address]
+
+    def local(self, address: int, exempt: bool) -> _Local:
+        """Return what one function does by itself, along the paths that control can take.
+
+        Parameters
+        ----------
+        address : int
+        exempt : bool
+            Mark what happens only while the process surely dies.
+        """
+        key = (address, exempt)
+        if key not in self._local:
+            self._local[key] = self._read_local(self._traced_if_needed(address), exempt)
+        return self._local[key]
+
+    def _read_local(self, node: Node, exempt: bool) -> _Local:
+        chunk = node.chunk
+        if chunk is None:
+            return _Local(node, ())
+        doomed = self.doomed_blocks(node, chunk) if exempt else (False,) * len(chunk.blocks)
+        steps: list[_Step] = []
+        work, seen = [0], {0}
+        while work:
+            number = work.pop()
+            block = chunk.blocks[number]
+            last = self.last_event(node, number, block)
+            for position, event in enumerate(block.events):
+                links = node.links.get((number, position), ())
+                through = tuple(self.through(link) for link in links)
+                steps.append(_Step(doomed[number], event, through))
+                if position == last:
+                    break
+            if last is not None:
+                continue
+            if block.ending is Ending.OVERRUN:
+                text = "control may run past the end of the function"
+                problem = Event(EventKind.PROBLEM, chunk.high, text=text)
+                steps.append(_Step(doomed[number], problem, ()))
+            for successor in block.successors:
+                if successor not in seen:
+                    seen.add(successor)
+                    work.append(successor)
+        return _Local(node, tuple(steps))
+
+    def _traced_if_needed(self, address: int) -> Node:
+        """Return the node, with its values followed where a known callee needs its arguments."""
+        node = self.walker.node(address)
+        if node.chunk is None or node.chunk.traced:
+            return node
+        for links in node.links.values():
+            for link in links:
+                target = self.through(link).target
+                known = self.known(target) if target is not None else None
+                if known is not None and (known.small is not None or known.callbacks):
+                    return self.walker.node(address, trace=True)
+        return node
+
+    def through(self, link: Link) -> Link:
+        """Skip linkage stubs: code that is nothing but one jump."""
+        for _ in range(4):
+            if link.target is None or self.known(link.target) is not None:
+                return link
+            node = self.walker.node(link.target)
+            if node.chunk is None or len(node.chunk.blocks) != 1:
+                return link
+            (block,) = node.chunk.blocks
+            if block.ending is not Ending.LEAVE or len(block.events) != 1:
+                return link
+            onward = node.links.get((0, 0), ())
+            if node.chunk.instructions > _STUB_INSTRUCTIONS or len(onward) != 1:
+                return link
+            step = onward[0]
+            link = Link(
+                step.target,
+                step.slot or link.slot,
+                step.problem,
+                step.got or link.got,
+                step.lazy or link.lazy,
+                link.accepted + step.accepted,
+            )
+        return link
+
+    # --- returning and dying ----------------------------------------------------------------
+
+    def returns(self, address: int, depth: int = _RETURN_DEPTH) -> bool:
+        """Return False only if the code proves that a function never returns to its caller."""
+        before = self._returns.get(address)
+        # "Returns" may be for want of depth only; "never returns" is final.
+        if before is not None and (not before[0] or before[1] >= depth):
+            return before[0]
+        if depth == 0:
+            return True
+        # While it is being decided, a recursive call counts as returning: that errs on the safe
+        # side, because more code is then reached.
+        self._returns[address] = (True, _RETURN_DEPTH)
+        known = self.known(address)
+        if known is not None:
+            found = not known.leaves
+        else:
+            node = self.walker.node(address)
+            found = node.chunk is None or self._chunk_returns(node, node.chunk, depth)
+        self._returns[address] = (found, depth)
+        return found
+
+    def _chunk_returns(self, node: Node, chunk: Chunk, depth: int) -> bool:
+        work, seen = [0], {0}
+        while work:
+            number = work.pop()
+            block = chunk.blocks[number]
+            last = self.last_event(node, number, block, depth)
+            if last is not None:
+                continue
+            if block.ending is Ending.LEAVE:
+                links = node.links.get((number, len(block.events) - 1), ())
+                if any(link.target is None for link in links) or not links:
+                    return True
+                if any(link.target and self.returns(link.target, depth - 1) for link in links):
+                    return True
+            elif block.ending not in (Ending.NEXT, Ending.DIE):
+                return True
+            for successor in block.successors:
+                if successor not in seen:
+                    seen.add(successor)
+                    work.append(successor)
+        return False
+
+    def last_event(
+        self, node: Node, number: int, block: CodeBlock, depth: int = _RETURN_DEPTH
+    ) -> int | None:
+        """Return the position of the event after which control provably does not go on."""
+        for position, event in enumerate(block.events):
+            if event.kind is EventKind.CALL:
+                links = node.links.get((number, position), ())
+                if links and all(
+                    link.target is not None and not self.returns(link.target, depth - 1)
+                    for link in links
+                ):
+                    return position
+            elif event.kind is EventKind.SYSTEM and self._ends_everything(node, event):
+                return position
+        return None
+
+    def _ends_everything(self, node: Node, event: Event) -> bool:
+        ends = (SystemCallKind.DEATH, SystemCallKind.THREAD_END)
+        return bool(event.numbers) and all(
+            self.system_call(node, number).kind in ends for number in event.numbers or ()
+        )
+
+    def system_call(self, node: Node, number: int) -> KnownSystemCall:
+        """Look a system call of a chunk up."""
+        image = node.image
+        return classify(image.machine if image is not None else self.walker.machine, number)
+
+    def dooms(self, address: int) -> bool:
+        """Return whether calling this function surely ends the process.
+
+        Proved by induction over the code: every path ends in a fault, in ``exit_group``, or in a
+        call of such a function, without a loop on the way that might go on for ever.
+        """
+        if address not in self._dooms:
+            self._dooms[address] = False
+            if self.fatal(address):
+                self._dooms[address] = True
+            elif self.known(address) is None:
+                node = self.walker.node(address)
+                if node.chunk is not None and not self.returns(address):
+                    self._dooms[address] = self.doomed_blocks(node, node.chunk)[0]
+        return self._dooms[address]
+
+    def doomed_blocks(self, node: Node, chunk: Chunk) -> tuple[bool, ...]:
+        """Return for each block whether the process surely ends once it is entered."""
+        doomed = [False] * len(chunk.blocks)
+        changed = True
+        while changed:
+            changed = False
+            for number, block in enumerate(chunk.blocks):
+                if not doomed[number] and self._is_doomed(node, number, block, doomed):
+                    doomed[number] = changed = True
+        return tuple(doomed)
+
+    def _is_doomed(self, node: Node, number: int, block: CodeBlock, doomed: list[bool]) -> bool:
+        for position, event in enumerate(block.events):
+            links = node.links.get((number, position), ())
+            targets = [link.target for link in links]
+            if event.kind is EventKind.PROBLEM:
+                return False
+            if event.kind is EventKind.SYSTEM and event.numbers:
+                kinds = {self.system_call(node, n).kind for n in event.numbers}
+                if kinds == {SystemCallKind.DEATH}:
+                    return True
+            elif targets and all(t is not None and self.dooms(t) for t in targets):
+                return True
+        if block.ending is Ending.DIE:
+            return True
+        onward = block.successors
+        return block.ending is Ending.NEXT and bool(onward) and all(doomed[s] for s in onward)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """An event that control can reach in a function."""
+
+    doomed: bool
+    event: Event
+    links: tuple[Link, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Local:
+    """What one function does by itself."""
+
+    node: Node
+    steps: tuple[_Step, ...]
+
+
+@dataclass(slots=True)
+class _Visit:
+    """A function to look at, and how it was reached."""
+
+    address: int
+    dying: bool
+    trail: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One traversal from one entry."""
+
+    decider: Decider
+    entry: int
+    exempt: bool
+    inside: bool = False
+    budget: int = 0
+    may_leave_while_dying: bool = False
+    witnesses: dict[tuple[Effect, Path, Occasion, str], NativeWitness] = field(default_factory=dict)
+    deaths: dict[str, None] = field(default_factory=dict)
+    functions: dict[int, str] = field(default_factory=dict)
+    images: dict[Image, None] = field(default_factory=dict)
+    slots: dict[str, str] = field(default_factory=dict)
+    assumptions: set[NativeAssumption] = field(default_factory=set)
+    queue: deque[_Visit] = field(default_factory=deque)
+    queued: set[tuple[int, bool]] = field(default_factory=set)
+    visited: list[_Visit] = field(default_factory=list)
+
+    def run(self) -> _Walk:
+        """Visit everything that is reached."""
+        try:
+            self._enter(self.entry, False, ())
+        except ProgramError as error:
+            visit = _Visit(self.entry, False, ())
+            self._add(Effect.UNKNOWN, visit, f"{self.entry:#x}", str(error), "")
+        budget = self.budget or self.decider.budget
+        while self.queue or self._handlers():
+            if self.may_leave_while_dying:
+                break
+            visit = self.queue.popleft()
+            if len(self.functions) >= budget:
+                self._add(Effect.UNKNOWN, visit, "work limit", f"more than {budget} functions", "")
+                break
+            try:
+                self._visit(visit)
+            except ProgramError as error:
+                label = self.decider.label(visit.address)
+                self._add(Effect.UNKNOWN, visit, label, str(error), "")
+        return self
+
+    def _handlers(self) -> bool:
+        """Take up the exception handlers of what was visited, once something may throw.
+
+        Returns
+        -------
+        bool
+            Whether there was one that was not taken up before.
+        """
+        throws = (Effect.RAISE, Effect.DISPATCH, Effect.UNKNOWN)
+        if not any(effect in throws for effect, _, _, _ in self.witnesses):
+            return False
+        for visit in self.visited:
+            node = self.decider.local(visit.address, self.exempt).node
+            if node.image is None or node.chunk is None:
+                continue
+            for part in node.chunk.parts:
+                self._take_up(visit, node.image, node.image.base + part)
+        self.visited.clear()
+        return bool(self.queue)
+
+    def _take_up(self, visit: _Visit, image: Image, part: int) -> None:
+        try:
+            pads = landing_pads(image, part)
+        except ProgramError as error:
+            self._add(Effect.UNKNOWN, visit, self.decider.label(part), str(error), "")
+            return
+        for pad in pads:
+            if (pad, visit.dying) not in self.queued:
+                self.queued.add((pad, visit.dying))
+                trail = (*visit.trail, f"{self.decider.label(visit.address)} (handler)")
+                self.queue.append(_Visit(pad, visit.dying, trail))
+
+    def effects(self) -> frozenset[Effect]:
+        """Return the effects outside process death."""
+        return frozenset(
+            effect for effect, path, _, _ in self.witnesses if path is not Path.DIVERGE
+        )
+
+    def answer(self) -> NativeAnswer:
+        """Return the result."""
+        libraries = tuple(
+            LibraryEvidence(i.short, i.path, i.build_id, i.code_digest) for i in self.images
+        )
+        return NativeAnswer(
+            self.decider.label(self.entry),
+            self.entry,
+            self.effects(),
+            tuple(self.witnesses.values()),
+            tuple(self.deaths),
+            NativeEvidence(
+                tuple(self.functions.values()),
+                libraries,
+                tuple(self.slots.items()),
+                tuple(sorted(self.assumptions)),
+            ),
+        )
+
+    # --- recording --------------------------------------------------------------------------
+
+    def _add(
+        self,
+        effect: Effect,
+        visit: _Visit,
+        symbol: str,
+        reason: str,
+        source: str,
+        *,
+        occasion: Occasion = Occasion.EVERY_CALL,
+        site: str = "",
+    ) -> None:
+        undecided = effect in (Effect.UNKNOWN, Effect.DISPATCH, Effect.RAISE)
+        if visit.dying and undecided and self.exempt:
+            self.may_leave_while_dying = True
+        path = Path.DIVERGE if visit.dying else Path.RETURN
+        if effect is Effect.RAISE and not visit.dying:
+            path = Path.RAISE
+        key = (effect, path, occasion, symbol)
+        if key not in self.witnesses:
+            self.witnesses[key] = NativeWitness(
+                effect, path, occasion, symbol, reason, source, visit.trail, site
+            )
+
+    def _assume(self, trust: Trust, subject: str, reason: str = "") -> None:
+        self.assumptions.add(NativeAssumption(trust, subject, reason or _REASONS[trust]))
+
+    # --- entering functions -----------------------------------------------------------------
+
+    def _enter(
+        self,
+        address: int,
+        dying: bool,
+        trail: tuple[str, ...],
+        event: Event | None = None,
+        caller: Node | None = None,
+    ) -> None:
+        """Take a function up: by its name, as part of the interpreter, or by its code."""
+        if (address, dying) in self.queued:
+            return
+        decider = self.decider
+        fatal = decider.fatal(address) if trail else None
+        image = decider.walker.images.find(address)
+        label = decider.label(address)
+        if fatal is not None:
+            self.deaths[label] = None
+            self._assume(Trust.DEATH, label, decider.table.death_reason)
+            return
+        known = decider.known(address)
+        if known is not None:
+            self._note_known(known, _Visit(address, dying, (*trail, label)), event, caller)
+            return
+        if decider.is_interpreter(image) and not self.inside and not decider.harmless(address):
+            visit = _Visit(address, dying, (*trail, label))
+            table = decider.table
+            reason, source = table.interpreter_reason, table.interpreter_source
+            self._add(Effect.PYTHON, visit, label, reason, source)
+            return
+        if (address, dying) not in self.queued:
+            self.queued.add((address, dying))
+            self.queue.append(_Visit(address, dying, (*trail, label)))
+
+    def _note_known(
+        self, known: KnownSymbol, visit: _Visit, event: Event | None, caller: Node | None
+    ) -> None:
+        effects = known.effects
+        if known.small is not None and self._is_small(known, event):
+            effects = ()
+            self._assume(Trust.SMALL, known.name, known.small.reason)
+        for effect, occasion in effects:
+            self._add(effect, visit, known.name, known.reason, known.source, occasion=occasion)
+        for position in known.callbacks:
+            self._callback(known, position, visit, event, caller)
+
+    def _is_small(self, known: KnownSymbol, event: Event | None) -> bool:
+        if known.small is None or event is None or Trust.SMALL not in self.decider.trust:
+            return False
+        arguments = dict(event.arguments)
+        product = 1
+        for position in known.small.arguments:
+            if position not in arguments:
+                return False
+            product *= arguments[position]
+        return product < known.small.below
+
+    def _callback(
+        self,
+        known: KnownSymbol,
+        position: int,
+        visit: _Visit,
+        event: Event | None,
+        caller: Node | None,
+    ) -> None:
+        pointers = dict(event.pointers) if event is not None else {}
+        if position not in pointers or caller is None or Trust.CALLBACK not in self.decider.trust:
+            text = f"{known.name} calls a function that it is given"
+            self._add(Effect.DISPATCH, visit, f"argument of {known.name}", text, known.source)
+            return
+        self._assume(Trust.CALLBACK, known.name, known.reason)
+        base = caller.image.base if caller.image is not None else 0
+        link = self.decider.walker.resolve(caller.image, base, pointers[position])
+        self._follow(self.decider.through(link), visit, None, None)
+
+    # --- one function -----------------------------------------------------------------------
+
+    def _visit(self, visit: _Visit) -> None:
+        local = self.decider.local(visit.address, self.exempt)
+        node = local.node
+        self.visited.append(visit)
+        self.functions[visit.address] = node.label
+        if node.image is not None:
+            self.images[node.image] = None
+        if node.chunk is None:
+            self._add(Effect.UNKNOWN, visit, node.label, node.problem, "")
+            return
+        self._note_trust(visit, node, node.chunk)
+        if visit.dying and self.exempt and self._may_escape(visit.address):
+            self.may_leave_while_dying = True
+        for step in local.steps:
+            dying = visit.dying or step.doomed
+            self._event(_Visit(visit.address, dying, visit.trail), node, step)
+
+    def _may_escape(self, address: int) -> bool:
+        """Return whether a function is not shown to return to its caller on every path."""
+        node = self.decider.walker.node(address, trace=True)
+        return node.chunk is None or any(b.ending is Ending.ESCAPE for b in node.chunk.blocks)
+
+    def _note_trust(self, visit: _Visit, node: Node, chunk: Chunk) -> None:
+        """Record the assumptions under which a chunk was read."""
+        for constant in chunk.constants:
+            if Trust.CONSTANT not in self.decider.trust:
+                reason = f"{constant.name} decides a branch and is not trusted"
+                self._add(Effect.UNKNOWN, visit, constant.name, reason, "")
+            self._assume(Trust.CONSTANT, f"{constant.name} = {constant.value}")
+        for unbounded in chunk.unbounded:
+            site = self._site(node, unbounded)
+            if Trust.SWITCH not in self.decider.trust:
+                reason = "a jump table whose index has no proven bound"
+                self._add(Effect.DISPATCH, visit, node.label, reason, "", site=site)
+            self._assume(Trust.SWITCH, site)
+
+    @staticmethod
+    def _site(node: Node, relative: int) -> str:
+        return f"{node.image.short}+{relative:#x}" if node.image is not None else f"{relative:#x}"
+
+    def _event(self, visit: _Visit, node: Node, step: _Step) -> None:
+        event = step.event
+        site = self._site(node, event.site)
+        if event.kind is EventKind.PROBLEM:
+            self._add(Effect.UNKNOWN, visit, node.label, event.text, "", site=site)
+        elif event.kind is EventKind.SYSTEM:
+            self._system(visit, node, event, site)
+        else:
+            for link in step.links:
+                self._follow(link, visit, event, node, site)
+
+    def _system(self, visit: _Visit, node: Node, event: Event, site: str) -> None:
+        if not event.numbers:
+            text = "a system call whose number is not known"
+            self._add(Effect.UNKNOWN, visit, "system call", text, "", site=site)
+            return
+        for number in event.numbers:
+            found = self.decider.system_call(node, number)
+            effect = _SYSTEM_EFFECTS.get(found.kind)
+            name = f"system call {found.name}"
+            if found.kind is SystemCallKind.DEATH:
+                self.deaths[name] = None
+            elif found.kind is SystemCallKind.THREAD_END:
+                self._add(Effect.RAISE, visit, name, "ends the thread", "", site=site)
+            elif effect is not None:
+                reason = f"enters the kernel by number {number}"
+                self._add(effect, visit, name, reason, "machine/syscalls.toml", site=site)
+
+    def _follow(
+        self,
+        link: Link,
+        visit: _Visit,
+        event: Event | None,
+        caller: Node | None,
+        site: str = "",
+    ) -> None:
+        if link.got and Trust.GOT not in self.decider.trust:
+            reason = f"slot {link.slot} is writable and not trusted"
+            self._add(Effect.DISPATCH, visit, link.slot, reason, "", site=site)
+        elif link.got:
+            self._assume(Trust.GOT, link.slot)
+        for slot in link.accepted:
+            self._assume(Trust.POINTERS, slot)
+        if link.lazy:
+            reason = "the dynamic linker binds this call when it is first made"
+            for effect in (Effect.ALLOCATE, Effect.BLOCK):
+                self._add(
+                    effect,
+                    visit,
+                    f"lazy binding of {link.slot}",
+                    reason,
+                    "glibc elf/dl-runtime.c: _dl_fixup",
+                    occasion=Occasion.FIRST_CALL,
+                    site=site,
+                )
+        if link.target is None:
+            subject = link.slot or (event.text if event is not None else "pointer")
+            if link.problem == "null pointer":
+                # Calling address 0 faults: the process dies.
+                self.deaths[f"call of the null pointer in {subject}"] = None
+                return
+            self._add(Effect.DISPATCH, visit, subject, link.problem, "", site=site)
+            return
+        if link.slot:
+            self.slots[link.slot] = self.decider.label(link.target)
+        self._enter(link.target, visit.dying, visit.trail, event, caller)
+
+
+_SYSTEM_EFFECTS: Mapping[SystemCallKind, Effect] = {
+    SystemCallKind.ALLOCATE: Effect.ALLOCATE,
+    SystemCallKind.FREE: Effect.FREE,
+    SystemCallKind.BLOCK: Effect.BLOCK,
+    SystemCallKind.UNKNOWN: Effect.UNKNOWN,
+}

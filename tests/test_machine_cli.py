@@ -1,0 +1,111 @@
+"""The command `alloccheck native`: verdicts, witnesses, exit codes."""
+
+import json
+import subprocess
+
+import pytest
+from click.testing import CliRunner
+
+from alloccheck.cli.native import native
+from alloccheck.program.machine.lookup import all_functions
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def call(*arguments):
+    return CliRunner().invoke(native, arguments)
+
+
+def test_clean_functions_exit_with_zero():
+    result = call("libm.so.6", "sin", "fabs")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["sin", "proved", "clean"]
+    assert lines[1].split() == ["fabs", "proved", "clean"]
+
+
+def test_allocating_function_shows_its_witness():
+    result = call("libc.so.6", "setvbuf", "tempnam")
+    assert result.exit_code == 1
+    assert "allocate (every call)" in result.stdout
+    assert "libc.so.6!tempnam -> " in result.stdout
+    assert "libc.so.6!strdup" in result.stdout or "libc.so.6!malloc" in result.stdout
+
+
+def test_undecided_exits_with_two():
+    result = call("libc.so.6", "bsearch")
+    assert result.exit_code == 2
+    assert "undecided" in result.stdout
+
+
+def test_effects_choose_what_is_forbidden():
+    assert call("libc.so.6", "read", "--effects", "allocate").exit_code != 0
+    assert call("libm.so.6", "sin", "--effects", "nonblocking").exit_code == 0
+    assert call("libc.so.6", "usleep", "--effects", "block").exit_code == 1
+    assert call("libc.so.6", "malloc", "--effects", "free").exit_code == 0
+
+
+def test_json_has_verdict_evidence_and_assumptions():
+    result = call("libm.so.6", "exp", "--format", "json")
+    data = json.loads(result.stdout)["functions"]["exp"]
+    assert data["verdict"] == "proved" and data["effects"] == []
+    assert data["evidence"]["libraries"][0]["name"] == "libm.so.6"
+    assert {a["name"] for a in data["evidence"]["assumptions"]} == {"got"}
+
+
+def test_distrust_turns_an_assumption_into_a_finding():
+    assert call("libm.so.6", "exp", "--distrust", "got").exit_code == 2
+
+
+def test_cython_module_by_name():
+    result = call("scipy.special.cython_special", "erf")
+    assert result.exit_code == 0
+    assert result.stdout.split()[:3] == ["erf", "proved", "clean"]
+
+
+def test_wrong_questions_exit_with_two_and_say_why():
+    for arguments, text in (
+        (("libm.so.6", "no_such_function"), "no function"),
+        (("libnone.so.9", "f"), "neither be loaded"),
+        (("json", "dumps"), "without machine code"),
+        (("libm.so.6",), "--all"),
+        (("libm.so.6", "sin", "--effects", "colour"), "neither an effect"),
+    ):
+        result = call(*arguments)
+        assert result.exit_code == 2
+        assert text in result.stderr
+
+
+def test_all_functions_of_a_small_library(tmp_path):
+    source, output = tmp_path / "two.c", tmp_path / "two.so"
+    source.write_text(
+        "#include <stdlib.h>\nint plain(int x) { return x + 1; }\n"
+        "void *make(int n) { return malloc(n); }\n"
+    )
+    subprocess.run(["gcc", "-O1", "-fPIC", "-shared", str(source), "-o", str(output)], check=True)
+    result = call(str(output), "--all", "--format", "json")
+    functions = json.loads(result.stdout)["functions"]
+    assert {n: f["verdict"] for n, f in functions.items()} == {"plain": "proved", "make": "found"}
+    assert result.exit_code == 1
+
+
+def test_library_without_functions_is_a_wrong_question(tmp_path):
+    source, output = tmp_path / "none.c", tmp_path / "none.so"
+    source.write_text("int data = 3;")
+    subprocess.run(["gcc", "-nostdlib", "-fPIC", "-shared", str(source), "-o", str(output)])
+    result = call(str(output), "--all")
+    assert result.exit_code == 2 and "no functions" in result.stderr
+
+
+def test_every_version_of_a_symbol_is_listed():
+    found = all_functions("libm.so.6")
+    versions = [name for name in found if name.startswith("pow@")]
+    assert len(versions) == 2 and found[versions[0]] != found[versions[1]]
+
+
+def test_verbose_shows_what_was_read():
+    result = call("libm.so.6", "exp", "--verbose", "--no-cache")
+    assert "functions read: " in result.stdout and "read from " in result.stdout

@@ -1,0 +1,529 @@
+"""A hermetic compile leaves the process as it was, and its answer does not depend on the past."""
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+from numba import guvectorize, njit, objmode, stencil, typed, types, vectorize
+from numba.core import imputils, lowering, registry, targetconfig
+from numba.core import target_extension as te
+from numba.core.types.abstract import _typecache
+from numba.core.typing import templates
+from numba.experimental import jitclass
+from numba.experimental.jitclass import boxing
+from numba.extending import overload
+
+from alloccheck import CompileError, Refused, analyze, hermetic
+from alloccheck.compile import canonical, isolation
+from alloccheck.compile.artifact import build
+from alloccheck.compile.contexts import WorldContext, WorldTypingContext
+from alloccheck.compile.target import make_job
+
+
+@pytest.fixture(scope="module", autouse=True)
+def worlds_of_their_own():
+    """These tests are about fresh worlds; tests/test_canonical.py is about the one that is kept."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv(canonical.SWITCH, "0")
+    yield
+    patch.undo()
+
+
+# --- things of the user's -----------------------------------------------------------
+
+
+def api(x):
+    raise NotImplementedError
+
+
+@overload(api)
+def api_overload(x):
+    if isinstance(x, types.Array):
+        return lambda x: x.sum()
+    return lambda x: x * 2
+
+
+@njit
+def callee(x):
+    return api(x) + 1
+
+
+@njit("int32(int64)")
+def eager(x):
+    return x
+
+
+@vectorize
+def kernel(x):
+    return x * 2 + 1
+
+
+@guvectorize(["void(float64[:], float64[:])"], "(n)->(n)")
+def doubled(x, out):
+    for i in range(x.size):
+        out[i] = x[i] * 2
+
+
+@stencil
+def neighbours(x):
+    return x[-1] + x[1]
+
+
+@jitclass([("n", types.int64)])
+class Counter:
+    def __init__(self, n):
+        self.n = n
+
+    def add(self, k):
+        self.n += k
+        return self.n
+
+
+MINE = {
+    "callee": callee,
+    "eager": eager,
+    "add": Counter.class_type.jit_methods["add"],
+    "init": Counter.class_type.jit_methods["__init__"],
+}
+
+
+# --- a picture of everything that Numba remembers -----------------------------------
+
+
+def template_classes():
+    found, pending = [], [templates.FunctionTemplate, templates.AttributeTemplate]
+    while pending:
+        for sub in type.__subclasses__(pending.pop()):
+            found.append(sub)
+            pending.append(sub)
+    return found
+
+
+def picture():
+    """Return names and contents of every place where Numba keeps results."""
+    gc.collect()
+    seen = {}
+    for cls in set(template_classes()):
+        for name in ("_impl_cache", "_overload_cache", "_compiled_overloads", "_inline_overloads"):
+            if name in vars(cls):
+                table = vars(cls)[name]
+                seen[cls, name] = (id(table), type(table), dict(table))
+    target = registry.cpu_target
+    typing_context = target._toplevel_typing_context
+    target_context = target._toplevel_target_context
+    for name in ("_functions", "_attributes", "_globals"):
+        table = getattr(typing_context, name)
+        seen[name] = {k: len(v) if isinstance(v, list) else id(v) for k, v in table.items()}
+    for name in ("_defns", "_getattrs", "_setattrs"):
+        table = getattr(target_context, name)
+        seen[name] = {k: len(v.versions) for k, v in table.items() if v.versions}
+    seen["casts"] = len(target_context._casts.versions)
+    seen["constants"] = len(target_context._get_constants.versions)
+    seen["generators"] = dict(target_context._generators)
+    seen["internal"] = set(target_context.cached_internal_func)
+    seen["builtin"] = [
+        len(getattr(imputils.builtin_registry, name))
+        for name in imputils.RegistryLoader.registry_items
+    ]
+    seen["codegen"] = id(target_context._internal_codegen)
+    seen["call stack"] = len(typing_context.callstack)
+    seen["flags"] = list(targetconfig._FlagsStack()._stack)
+    seen["target"] = te.current_target()
+    seen["registries"] = [dict(te.jit_registry), dict(te.dispatcher_registry)]
+    seen["properties"] = [
+        types.Dispatcher.dispatcher,
+        registry.CPUTarget.typing_context,
+        registry.CPUTarget.target_context,
+        boxing._specialize_box,
+        lowering.get_func_body_first_lineno,
+    ]
+    seen["boxes"] = set(boxing._cache_specialized_box)
+    seen["world"] = isolation.current_world()
+    for reference in list(_typecache):
+        interned = reference()
+        if isinstance(interned, types.BoundFunction):
+            context = getattr(interned.template, "context", None)
+            assert not isinstance(context, WorldTypingContext)
+            seen["bound", id(interned)] = interned
+        elif isinstance(interned, types.BaseFunction):
+            seen["keys", interned] = dict(interned._impl_keys)
+    for name, one in MINE.items():
+        seen["dispatcher", name] = (
+            dict(one.overloads),
+            one._can_compile,
+            one.stats,
+            id(one._type),
+            one.typingctx is typing_context,
+            one.targetctx is target_context,
+        )
+    for name, one in (("kernel", kernel), ("doubled", doubled)):
+        seen["ufunc", name] = (list(one.types), one._frozen)
+    seen["stencil"] = len(neighbours._type_cache)
+    return seen
+
+
+def differences(before, after):
+    found = {}
+    for key in before.keys() | after.keys():
+        if key not in before:
+            if isinstance(key, tuple) and not after[key]:
+                continue
+            if isinstance(key, tuple) and len(key) == 2 and not (after[key] or ((),))[-1]:
+                continue  # a template made meanwhile, with nothing in it
+        if before.get(key) != after.get(key):
+            found[key] = (before.get(key), after.get(key))
+    return found
+
+
+# --- compiles of all kinds ----------------------------------------------------------
+
+
+def uses_everything(x, n):
+    made = typed.List()
+    made.append(x[0])
+    counter = Counter(n)
+    counter.add(2)
+    y = kernel(x) + neighbours(x)
+    doubled(x, y)
+    return callee(x) + api(n) + eager(n) + made[0] + counter.n + np.dot(y, y)
+
+
+def mistyped(x, n):
+    return callee(x) + x.nothing
+
+
+def refused(x, n):
+    callee(x)
+    with objmode():
+        print(n)
+    return n
+
+
+missing = types.ExternalFunction("alloccheck_symbol_of_nobody", types.int64(types.int64))
+
+
+def unresolved(x, n):
+    return missing(n) + callee(x)
+
+
+def broken_constant():
+    raise NotImplementedError
+
+
+@overload(broken_constant)
+def broken_constant_overload():
+    from numba.extending import intrinsic
+
+    @intrinsic
+    def broken(typingctx):
+        def generate(context, builder, signature, args):
+            raise RuntimeError("lowering fails on purpose")
+
+        return types.int64(), generate
+
+    return lambda: broken()
+
+
+def fails_in_lowering(x, n):
+    return callee(x) + broken_constant()
+
+
+COMPILES = {
+    "success": (uses_everything, None),
+    "typing error": (mistyped, CompileError),
+    "refusal": (refused, Refused),
+    "unresolved": (unresolved, Refused),
+    "lowering error": (fails_in_lowering, Exception),
+    "boxed instance": (lambda x, n: Counter(n), None),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm():
+    """Numba itself fills its tables at the first use of each thing."""
+    x = np.arange(4.0)
+    callee(x), callee(2), kernel(x), Counter(1).add(1)
+    njit(uses_everything)(x, 3)
+    analyze(lambda x, n: n, "(float64[::1], int64)")
+
+
+@pytest.mark.parametrize("kept", ["0", "1"])
+@pytest.mark.parametrize("kind", COMPILES)
+def test_a_compile_changes_nothing_of_numbas(kind, kept, monkeypatch):
+    monkeypatch.setenv(canonical.SWITCH, kept)
+    function, error = COMPILES[kind]
+    before = picture()
+    if error is None:
+        analyze(function, "(float64[::1], int64)")
+    else:
+        with pytest.raises(error):
+            analyze(function, "(float64[::1], int64)")
+    assert differences(before, picture()) == {}
+
+
+def test_a_compile_while_numba_compiles_changes_nothing():
+    # A decorator with a signature inside an overload: a world inside a typing of Numba's.
+    def nested(x):
+        raise NotImplementedError
+
+    stacks = []
+
+    @overload(nested)
+    def nested_overload(x):
+        before = list(targetconfig._FlagsStack()._stack)
+        inner = hermetic("float64(float64)")(lambda x: x * 3)
+        stacks.append((before, list(targetconfig._FlagsStack()._stack)))
+        return lambda x: inner(x)
+
+    assert njit(lambda x: nested(x))(2.0) == 6.0
+    assert stacks and all(before == after and before for before, after in stacks)
+
+    assert hermetic(lambda x: nested(x) + 1)(2.0) == 7.0
+
+
+def test_the_users_functions_still_work_after_all_of_that():
+    x = np.arange(4.0)
+    assert callee(x) == 7.0
+    assert njit(uses_everything)(x, 3) == pytest.approx(hermetic(uses_everything)(x, 3))
+    assert Counter(4).add(2) == 6
+    np.testing.assert_array_equal(kernel(x), 2 * x + 1)
+
+
+# --- what is left of a compile ------------------------------------------------------
+
+
+def living(*classes):
+    gc.collect()
+    # By type: asking a weak proxy for its class fails when its object is gone.
+    return sum(issubclass(type(one), classes) for one in gc.get_objects())
+
+
+def test_worlds_contexts_and_libraries_are_dropped():
+    classes = (WorldContext, WorldTypingContext)
+    before = living(*classes)
+    for function in (
+        lambda x, n: callee(x) + api(n) + eager(n),
+        lambda x, n: Counter(n).add(2),
+        lambda x, n: kernel(x),
+        lambda x, n: typed.List([n])[0],
+    ):
+        analyze(function, "(float64[::1], int64)")
+    del function
+    assert living(*classes) == before
+
+
+def test_an_artifact_keeps_less_than_a_function_of_numbas():
+    script = """
+        import ctypes, gc
+        from numba import float64, int64, njit
+        from alloccheck.compile.artifact import build
+        from alloccheck.compile.target import make_job
+
+        def make(k):
+            def f(x, n):
+                return x[n] * k + n
+            return f
+
+        def resident():
+            gc.collect()
+            ctypes.CDLL(None).malloc_trim(0)
+            with open("/proc/self/statm") as stream:
+                return int(stream.read().split()[1]) * 4096
+
+        def ours(k):
+            build(make_job(make(k), (float64[::1], int64)))
+
+        def numbas(k):
+            njit(make(k)).compile((float64[::1], int64))
+
+        for compile_one in (ours, numbas):
+            for k in range(5):
+                compile_one(k)
+            before = resident()
+            for k in range(10, 30):
+                compile_one(k)
+            print((resident() - before) / 20)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
+    )
+    ours, numbas = map(float, done.stdout.split())
+    assert ours < 1.05 * numbas
+
+
+# --- the past has no influence ------------------------------------------------------
+
+
+HISTORIES = {
+    "njit and other flags first": (
+        "njit(fastmath=True)(lambda x: helper(x))(x)\n"
+        "njit(error_model='numpy')(target)(x, 3); njit(target)(x, 3)"
+    ),
+    "a failed caller and eager signatures first": """
+try:
+    njit(fastmath=True)(lambda x: helper(x).nothing)(x)
+except Exception:
+    pass
+helper.compile('float64(float64[:])')
+""",
+    "hermetic compiles and ufuncs first": (
+        "hermetic(fastmath=True)(target)(x, 3); analyze(helper, '(float32[::1],)')\n"
+        "vectorize(['float64(float64)'])(lambda v: v / 3.0)(x)"
+    ),
+    "from a thread": None,
+}
+
+PROGRAM = """
+import json, sys, threading
+import numpy as np
+from numba import njit, vectorize
+from alloccheck import analyze, hermetic
+
+x = np.arange(1.0, 7.0)
+
+@njit
+def helper(x):
+    s = 0.0
+    for v in x:
+        s += v / 3.0
+    return s
+
+def target(x, n):
+    y = x[::-1] / n
+    return helper(y) + helper(x) + (n if n > 3 else 0.5)
+"""
+
+ANSWER = """
+def answer():
+    checked = hermetic(target)
+    value = checked(x, 3)
+    (artifact,) = checked.artifacts.values()
+    print(json.dumps([artifact.digest, str(artifact.signature), value]))
+"""
+
+
+def ask(history, seed):
+    if history is None:
+        tail = """
+others = [threading.Thread(target=lambda k=k: analyze(lambda v: v * k, "(float64,)"))
+          for k in range(3)]
+for one in others:
+    one.start()
+one = threading.Thread(target=answer); one.start(); one.join()
+for one in others:
+    one.join()
+"""
+        text = PROGRAM + ANSWER + tail
+    else:
+        text = PROGRAM + history + ANSWER + "answer()\n"
+    done = subprocess.run(
+        [sys.executable, "-c", text],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONHASHSEED": str(seed)},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def cold_answer():
+    return ask("", 0)
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+def test_the_answer_is_that_of_a_cold_process(history, cold_answer):
+    found = ask(HISTORIES[history], 1 + list(HISTORIES).index(history))
+    assert found == cold_answer
+    namespace = {}
+    exec(PROGRAM, namespace)
+    expected = namespace["target"](namespace["x"], 3)
+    assert found[2] == pytest.approx(expected, rel=1e-12)
+
+
+def test_two_callers_with_other_flags_have_their_own_callees():
+    @njit
+    def divide(x, y):
+        return x / y
+
+    careful, loose = (
+        hermetic(lambda x, y: divide(x, y)),
+        hermetic(error_model="numpy")(lambda x, y: divide(x, y)),
+    )
+    for first, second in ((careful, loose), (loose, careful)):
+        first.compile("(float64, float64)"), second.compile("(float64, float64)")
+    assert loose(1.0, 0.0) == np.inf
+    with pytest.raises(ZeroDivisionError):
+        careful(1.0, 0.0)
+
+
+def test_flags_that_meet_in_one_world_stay_apart():
+    @njit
+    def divide(x, y):
+        return x / y
+
+    @njit(error_model="numpy")
+    def loose(x, y):
+        return divide(x, y)
+
+    @njit(error_model="python")
+    def careful(x, y):
+        return divide(x, y)
+
+    def both(x, y, flag):
+        return loose(x, y) if flag else careful(x, y)
+
+    def swapped(x, y, flag):
+        return careful(x, y) if not flag else loose(x, y)
+
+    for function in (both, swapped):
+        checked = hermetic(function)
+        assert checked(1.0, 0.0, True) == np.inf
+        with pytest.raises(ZeroDivisionError):
+            checked(1.0, 0.0, False)
+
+
+def test_sixteen_threads_checking_overlapping_functions():
+    first, second = njit(lambda x: api(x) * 3), njit(lambda x: callee(x) * 5)
+    functions = [
+        lambda x: first(x) + 1,
+        lambda x: second(x) + first(x),
+        lambda x: callee(x) + callee(x * 2),
+        lambda x: kernel(x),
+    ]
+    expected = [build(make_job(one, "(float64,)")).artifact.digest for one in functions]
+    found, errors = [], []
+
+    def work(index):
+        try:
+            found.append((index, build(make_job(functions[index], "(float64,)")).artifact.digest))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(i % 4,)) for i in range(16)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(120)
+    assert not errors and len(found) == 16
+    assert all(digest == expected[index] for index, digest in found)
+
+
+def test_interrupted_compiles_put_everything_back(monkeypatch):
+    before = picture()
+
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lowering.Lower, "lower_normal_function", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        analyze(callee, "(float64,)")
+    monkeypatch.undo()
+    assert differences(before, picture()) == {}
+    assert analyze(callee, "(float64,)").ok
