@@ -205,8 +205,7 @@ def test_a_generator_is_judged_by_its_body():
             yield np.ones(n).sum() + i
 
     def counting(n):
-        for i in range(n):
-            yield i
+        yield from range(n)
 
     assert analyze(counting, "(int64,)").ok
     report = analyze(allocating, "(int64,)")
