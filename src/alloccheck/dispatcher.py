@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import alloccheck
 from alloccheck.binding import Bound
-from alloccheck.check import NUMBA_ERRORS, Policy, compile_error, prove
+from alloccheck.check import NUMBA_ERRORS, Policy, compile_error, prove, recursion_error
 from alloccheck.compile.artifact import Artifact, GeneratorCode, annotation_of, build
 from alloccheck.compile.job import (
     CompileJob,
@@ -28,6 +28,7 @@ from alloccheck.compile.job import (
     parse_signature,
     require_jit_enabled,
 )
+from alloccheck.compile.recursion import RecursionFault
 from alloccheck.compile.target import fold_types, types_of_call
 from alloccheck.errors import AllocCheckError, Refused, UsageError, VerificationError
 from alloccheck.findings import Report
@@ -177,6 +178,8 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
                 artifact = self._checked(job)
             except ForceLiteralArg as request:
                 raise request.bind_fold_arguments(self._folded_types) from None
+            except RecursionFault as fault:
+                raise recursion_error(fault) from None
             except NUMBA_ERRORS as error:
                 raise compile_error(job, error) from None
             self._admit(key, artifact)

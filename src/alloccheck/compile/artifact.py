@@ -446,7 +446,7 @@ def _linked(world: World, result: Any) -> list[Any]:
                 reached[id(linked)] = linked
                 waiting.append(linked)
     functions = [owners[one] for one in reached if one in owners]
-    return sorted(functions, key=lambda one: (str(one.__module__), one.__qualname__))
+    return sorted(functions, key=lambda one: (one.__module__ or "", one.__qualname__))
 
 
 def _image(closed: _Closed, engine: _Engine, slots: list[Slot]) -> Image:

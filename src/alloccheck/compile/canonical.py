@@ -118,6 +118,7 @@ class CanonicalCache:
             self._recursive.add(id(job.function.__code__))
             self.clear()
             return None
+        world.rest()
         self._remember(world)
         return result
 

@@ -69,6 +69,7 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("numba.core.dispatcher", "_FunctionCompiler._customize_flags"),
     ("numba.core.dispatcher", "Dispatcher._compile_for_args"),
     ("numba.core.dispatcher", "LiftedCode"),
+    ("numba.core.dispatcher", "LiftedWith"),
     ("numba.core.dispatcher", "ObjModeLiftedWith"),
     ("numba.core.registry", "CPUTarget.typing_context"),
     ("numba.core.registry", "CPUTarget.target_context"),

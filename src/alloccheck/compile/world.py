@@ -78,6 +78,10 @@ def _identity(original: Any) -> Identity:
     )
 
 
+def _plain_options(job: CompileJob) -> dict[str, Any]:
+    return {"nopython": True, "boundscheck": None, **job.options}
+
+
 def _question(function: Any, options: Any, declared_locals: Any) -> Identity:
     return (
         id(function),
@@ -219,6 +223,7 @@ class World:
         self.root: WorldDispatcher
         """Counterpart of the function that the present job is about."""
         self._root: tuple[Any, WorldDispatcher] | None = None
+        self._declared_return: tuple[Identity, Any] | None = None
         self.typing_context: WorldTypingContext
         self.target_context: WorldContext
 
@@ -239,6 +244,16 @@ class World:
         self.typing_context.follow(recursion)
         self._identities.clear()
 
+    def rest(self) -> None:
+        """Let go of what the last job needed: its caller's frames, above all.
+
+        Numba remembers errors of candidates that did not fit. Their tracebacks would keep the
+        frames of whoever called, and all values in them, as long as the world is kept.
+        """
+        for one in self.dispatchers:
+            for error in one._compiler._failed_cache.values():
+                _forget_traceback(error)
+
     def declarations(self) -> tuple[int, ...]:
         """Return a key that changes when overloads or lowerings are registered with Numba."""
         return self.target_context.declarations()
@@ -246,7 +261,7 @@ class World:
     def user_functions(self) -> Iterator[Any]:
         """Yield the Python functions compiled here that are not Numba's own."""
         for one in self.dispatchers:
-            if one.overloads and not _is_numbas_own(one.py_func):
+            if one.overloads and not _is_of_numba(one.py_func):
                 yield one.py_func
 
     # --- counterparts -------------------------------------------------------------------------
@@ -266,6 +281,13 @@ class World:
         """
         if isinstance(original, WorldDispatcher):
             return original
+        if isinstance(original, dispatcher.LiftedWith) and not isinstance(
+            original, dispatcher.ObjModeLiftedWith
+        ):
+            self.refuse(
+                "the body of a `with` block is lifted out as a function of its own, which is "
+                "compiled at its first call. Make it a function and call that instead."
+            )
         if isinstance(original, dispatcher.LiftedCode):
             self.refuse(
                 "an `objmode` block runs in the interpreter: it takes the GIL and allocates "
@@ -282,7 +304,7 @@ class World:
         known = self._identities.get(id(original))
         if known is None:
             known = self._identities[id(original)] = (original, _identity(original))
-        key = (*known[1], self._effective_flags(original.targetoptions))
+        key = self._key(known[1], original.targetoptions)
         found = self._clones.get(key)
         if found is None:
             copy = self._dispatcher_like(original, self._variants.of(original.py_func, key))
@@ -300,6 +322,15 @@ class World:
         )
         copy.declared = _declared_signatures(original)
         return copy
+
+    def _key(self, identity: Identity, options: Mapping[str, Any]) -> Identity:
+        """Return what a counterpart is kept under."""
+        key = (*identity, self._effective_flags(options))
+        if self._declared_return is not None and identity == self._declared_return[0]:
+            # Numba keeps results by argument types alone; with another return type it is
+            # another question.
+            return (*key, self._declared_return[1])
+        return key
 
     def _effective_flags(self, options: Mapping[str, Any]) -> Flags:
         """Return the inherited flags that matter: those which the callee does not set itself."""
@@ -356,6 +387,9 @@ class World:
             Numba's, whose library is not finalised yet.
         """
         self._root = None
+        self._declared_return = None
+        if job.return_type is not None:
+            self._declared_return = (self._root_identity(job), job.return_type)
         if job.dispatcher is not None:
             root = self.clone(job.dispatcher)
         else:
@@ -386,13 +420,8 @@ class World:
 
     def _plain_root(self, job: CompileJob) -> WorldDispatcher:
         """Return the counterpart of a function that has no dispatcher: as if ``njit`` made one."""
-        options = {"nopython": True, "boundscheck": None, **job.options}
-        key = (
-            *_question(job.function, options, job.locals),
-            Compiler,
-            None,
-            self._effective_flags(options),
-        )
+        options = _plain_options(job)
+        key = self._key(self._root_identity(job), options)
         found = self._clones.get(key)
         if found is None:
             root = WorldDispatcher(
@@ -402,6 +431,11 @@ class World:
             )
             self._clones[key] = found = (job.function, root)
         return found[1]
+
+    def _root_identity(self, job: CompileJob) -> Identity:
+        if job.dispatcher is not None:
+            return _identity(job.dispatcher)
+        return (*_question(job.function, _plain_options(job), job.locals), Compiler, None)
 
     def note_assumption(self, symbol: str, library: Any, mark: Any) -> None:
         """Remember that the function `symbol`, defined in `library`, is trusted by the user."""
@@ -422,15 +456,27 @@ class World:
         return tuple(
             cres.type_annotation
             for one in self.dispatchers
-            if not _is_numbas_own(one.py_func)
+            if not _is_of_numba(one.py_func)
             for cres in one.overloads.values()
             if cres.type_annotation is not None and id(cres.library) in linked
         )
 
 
-def _is_numbas_own(function: Any) -> bool:
-    # Code made by `exec` may have no module.
-    return str(function.__module__ or "").startswith("numba.")
+def _forget_traceback(error: BaseException | None) -> None:
+    """Drop the frames that an error, and those that led to it, hold on to."""
+    while error is not None and error.__traceback__ is not None:
+        error.__traceback__ = None
+        _forget_traceback(error.__cause__)
+        error = error.__context__
+
+
+def _is_of_numba(function: Any) -> bool:
+    """Tell whether a Python function belongs to Numba, whose functions nobody rebinds.
+
+    Functions that Numba makes of inner functions have no module: they are the user's.
+    """
+    module = function.__module__ or ""
+    return module.startswith("numba.") and not module.startswith("numba.tests.")
 
 
 def _linked(library: Any) -> set[int]:
