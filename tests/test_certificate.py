@@ -168,7 +168,7 @@ def test_json_conforms_to_the_documented_schema():
         (lambda d: d.pop("digest"), "digest must be a str, found None"),
         (lambda d: d.update(proved="yes"), "proved must be a bool, found 'yes'"),
         (lambda d: d.update(guarantee="fast"), "guarantee must be a guarantee, found 'fast'"),
-        (lambda d: d["externals"].append({"symbol": 3}), r"externals\[0\].symbol must be a str"),
+        (lambda d: d["externals"].append({"symbol": 3}), r"externals\[1\].symbol must be a str"),
         (lambda d: d.update(sources=[7]), r"sources\[0\]. must be an object"),
         (lambda d: d.update(signed=True), "unknown key 'signed'"),
     ],
