@@ -16,7 +16,7 @@ from typing import Any
 
 import llvmlite.binding as ll
 
-from alloccheck.compile import canonical
+from alloccheck.compile import canonical, isolation
 from alloccheck.compile.contexts import UNRESOLVED, WorldLibrary, parse_like
 from alloccheck.compile.entry import CEntries, add_c_entries, has_c_signature
 from alloccheck.compile.image import Image, Slot, locate
@@ -271,9 +271,7 @@ def annotation_of(job: CompileJob) -> Any:
 
 
 def _unify(first: Any, second: Any) -> Any:
-    from alloccheck.compile.isolation import global_typing_context
-
-    return global_typing_context().unify_types(first, second)
+    return isolation.global_typing_context().unify_types(first, second)
 
 
 def _with_rounds(built: Built, rounds: int) -> Built:
@@ -510,6 +508,9 @@ def _load(
         job=job,
         configuration=Configuration.current(),
         result=result._replace(
+            # The world's contexts would keep the whole of it alive with every artifact.
+            typing_context=isolation.global_typing_context(),
+            target_context=isolation.global_target_context(),
             entry_point=entry_point,
             library=library,
             environment=closed.environment,
