@@ -3,6 +3,7 @@
 import ctypes
 import json
 import textwrap
+from pathlib import Path
 
 import llvmlite.binding as ll
 import numpy as np
@@ -16,6 +17,8 @@ from alloccheck.certificate import Certificate, compare
 from alloccheck.cli import main
 from alloccheck.compile.provenance import value_digest
 from alloccheck.verification import verify
+
+DOCS = Path(__file__).parent.parent / "docs"
 
 TABLE = np.arange(4.0)
 GAIN = 2.0
@@ -37,7 +40,7 @@ def unrelated(x):
 
 
 def root(x):
-    return early(inner(x)) + TABLE[1] + np.pi
+    return early(inner(x)) + TABLE[1] + np.sin(x) * np.pi
 
 
 def certificate(function=root, signature="float64(float64)", **options):
@@ -126,6 +129,38 @@ def test_json_round_trip():
     assert Certificate.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
+def conforms(data, schema):
+    """Check data against the part of JSON Schema that our schema uses."""
+    if "const" in schema:
+        return data == schema["const"]
+    if "enum" in schema:
+        return data in schema["enum"]
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    types = {"string": str, "boolean": bool, "null": type(None), "object": dict, "array": list}
+    if not any(isinstance(data, types[one]) for one in kinds):
+        return False
+    if isinstance(data, list):
+        return all(conforms(one, schema["items"]) for one in data)
+    if not isinstance(data, dict):
+        return True
+    known, others = schema.get("properties", {}), schema["additionalProperties"]
+    return data.keys() >= set(schema.get("required", ())) and all(
+        conforms(one, known[key]) if key in known else bool(others) and conforms(one, others)
+        for key, one in data.items()
+    )
+
+
+def test_json_conforms_to_the_documented_schema():
+    schema = json.loads((DOCS / "certificate.schema.json").read_text())
+    data = certificate().to_json()
+    assert data["sources"] and data["captures"] and data["externals"]
+    assert conforms(data, schema)
+    for key in data:
+        assert not conforms({k: v for k, v in data.items() if k != key}, schema)
+    assert not conforms({**data, "more": 1}, schema)
+    assert not conforms({**data, "proved": "yes"}, schema)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -133,7 +168,7 @@ def test_json_round_trip():
         (lambda d: d.pop("digest"), "digest must be a str, found None"),
         (lambda d: d.update(proved="yes"), "proved must be a bool, found 'yes'"),
         (lambda d: d.update(guarantee="fast"), "guarantee must be a guarantee, found 'fast'"),
-        (lambda d: d["externals"].append({"symbol": 3}), r"externals\[0\].symbol must be a str"),
+        (lambda d: d["externals"].append({"symbol": 3}), r"externals\[1\].symbol must be a str"),
         (lambda d: d.update(sources=[7]), r"sources\[0\]. must be an object"),
         (lambda d: d.update(signed=True), "unknown key 'signed'"),
     ],
@@ -323,7 +358,7 @@ def test_verify_on_call_refuses_to_run_what_changed():
     assert f(1) == 0.0
     assert f(1) == 0.0
     table[2] = 1.0
-    with pytest.raises(VerificationError, match="table of .* has other content") as caught:
+    with pytest.raises(VerificationError, match=r"table of .* has other content") as caught:
         f(1)
     assert not caught.value.verification.ok
     table[2] = 0.0
@@ -359,8 +394,7 @@ def test_comparison_tells_what_changed_and_that_the_verdict_moved():
     found = compare(before, after)
     assert found.verdict_moved and not found.same_code
     assert found.changes[0].part == "proved"
-    parts = {one.part for one in found.changes}
-    assert "external NRT_MemInfo_alloc_aligned" in parts or any("NRT_" in one for one in parts)
+    assert any(one.part.startswith("external NRT_") for one in found.changes)
     assert compare(before, before).changes == ()
 
 
@@ -458,14 +492,12 @@ def test_diff(module):
     [
         (("show", "signal_path.py:dirty"), "has no signature"),
         (("show", "signal_path.py:missing"), "missing"),
-        (("verify", "signal_path.py"), "signal_path:dirty"),
     ],
 )
 def test_misuse_exits_with_2(module, arguments, message):
     found = run(*arguments)
     assert found.exit_code == 2
-    if arguments[1] != "signal_path.py":
-        assert message in found.output
+    assert message in found.output
 
 
 def test_a_file_that_is_no_certificate_exits_with_2(module):

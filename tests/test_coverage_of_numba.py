@@ -125,3 +125,84 @@ def test_a_captured_variable_is_read_anew_for_each_dispatcher():
     size = 12
     assert hermetic("i4(i4)")(add)(1) == 13
     assert first(1) == 11
+
+
+MODULE_OF_DECORATORS = """
+from numba import njit, vectorize, guvectorize, types
+from numba.experimental import jitclass
+
+@njit("float64(float64)")
+def eager(x):
+    return x + 1.0
+
+@njit
+def lazy(x):
+    return x + 2.0
+
+@vectorize(["float64(float64)"])
+def kernel(x):
+    return x + 3.0
+
+@guvectorize(["void(float64[:], float64[:])"], "(n)->(n)")
+def rows(x, out):
+    for i in range(x.size):
+        out[i] = x[i] + 4.0
+
+@jitclass([("value", types.float64)])
+class Box:
+    def __init__(self, value):
+        self.value = value
+"""
+
+
+def test_a_module_that_is_first_imported_by_an_overload_works_for_everybody(tmp_path, monkeypatch):
+    (tmp_path / "imported_while_compiling.py").write_text(MODULE_OF_DECORATORS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    made = []
+
+    def measure(x):
+        raise NotImplementedError
+
+    @overload(measure)
+    def measure_number(x):
+        from imported_while_compiling import eager, kernel, lazy
+
+        made.append(njit("float64(float64)")(lambda x: x + 5.0))
+        inner = made[0]
+        return lambda x: eager(x) + lazy(x) + kernel(x) + inner(x)
+
+    @hermetic
+    def use(x):
+        return measure(x)
+
+    assert use(1.0) == 2.0 + 3.0 + 4.0 + 6.0
+    import imported_while_compiling as module
+
+    values = np.arange(3.0)
+    assert module.eager(1.0) == 2.0
+    assert module.lazy(1.0) == 3.0
+    np.testing.assert_array_equal(module.kernel(values), values + 3.0)
+    np.testing.assert_array_equal(module.rows(values), values + 4.0)
+    assert module.Box(2.0).value == 2.0
+    assert made[0](1.0) == 6.0
+    assert njit(lambda x: module.eager(x) + module.kernel(x))(1.0) == 6.0
+    assert module.eager.typingctx is njit(lambda x: x).typingctx
+
+
+def test_artifacts_do_not_keep_the_worlds_that_made_them():
+    from alloccheck.compile.world import World
+
+    def worlds():
+        gc.collect()
+        return sum(type(one) is World for one in gc.get_objects())
+
+    kept, before = [], worlds()
+    for _ in range(3):
+
+        @hermetic
+        def factorial(n):
+            return 1 if n < 2 else n * factorial(n - 1)
+
+        assert factorial(4) == 24
+        kept.append(factorial)
+    assert worlds() <= before + 1

@@ -205,7 +205,7 @@ def test_a_generator_is_judged_by_its_body():
             yield np.ones(n).sum() + i
 
     def counting(n):
-        for i in range(n):
+        for i in range(n):  # noqa: UP028  (Numba has no `yield from`)
             yield i
 
     assert analyze(counting, "(int64,)").ok

@@ -152,19 +152,28 @@ def decided_decrefs(
     }
     summaries: dict[str, Returned | None] = dict.fromkeys(walks)
     # None: nothing is known to be wrong yet. Grows worse until it holds.
-    changed = True
-    while changed:
-        changed = False
+    callers: dict[str, set[str]] = {name: set() for name in walks}
+    for name in walks:
+        for call in running[name]:
+            for callee in inside(Site(name, call.index)):
+                callers[callee].add(name)
+    states: dict[str, dict[int, _State]] = {}
+    waiting = set(walks)
+    while waiting:
         for name, walk in walks.items():
-            new = walk.summary(summaries)
+            if name not in waiting:
+                continue
+            waiting.discard(name)
+            states[name] = walk.states(summaries)
+            new = walk.summary(states[name], summaries)
             if new != summaries[name]:
                 summaries[name] = new
-                changed = True
+                waiting |= callers[name]
     decided: dict[Site, tuple[Release, ...]] = {}
     for name in counting:
-        for call, releases in walks[name].decrefs(summaries).items():
+        for index, releases in walks[name].decrefs(states[name], summaries).items():
             if releases is not None:
-                decided[Site(name, call)] = tuple(sorted(releases))
+                decided[Site(name, index)] = tuple(sorted(releases))
     return decided
 
 
@@ -412,19 +421,30 @@ class _Walk:
     # --- results
 
     def decrefs(
-        self, summaries: Mapping[str, Returned | None]
+        self, states: Mapping[int, _State], summaries: Mapping[str, Returned | None]
     ) -> dict[int, frozenset[Release] | None]:
         """Return what each decrement may free; None for anything."""
         found: dict[int, frozenset[Release] | None] = {}
-        for block, state in self._states(summaries).items():
+        for block, state in states.items():
             self._through(block, state, summaries, found)
         return found
 
-    def summary(self, summaries: Mapping[str, Returned | None]) -> Returned | None:
+    def summary(
+        self, states: Mapping[int, _State], summaries: Mapping[str, Returned | None]
+    ) -> Returned | None:
         """Return what is left in parameters; None when it never returns a value."""
-        states = self._states(summaries)
         total: dict[tuple[int, int], Owned] | None = None
         parameters = {p: i for i, p in enumerate(self.function.parameters) if p in self.slots}
+        if not any(
+            isinstance(e, Write) and e.value and e.slot in parameters
+            for events in self.pointers.events.values()
+            for e in events
+        ) and not any(
+            self.pointers.addresses.get(a, ("",))[0] in parameters
+            for c in self.function.calls
+            for a in c.arguments
+        ):
+            return {}  # it hands no pointer to its caller
         for block, state in self._exits(states, summaries):
             state = self._through(block, state, summaries, None)
             spent: dict[str, int] = {}
@@ -463,11 +483,11 @@ class _Walk:
                         continue
                     after = self._through(before, states[before], summaries, None)
                     for edge in self.function.blocks[before].edges:
-                        if edge.target == block.index and (
-                            state := self._cross(after, edge, before)
-                        ):
-                            if self._may_return_value(source, state):
-                                found.append((block.index, state))
+                        if edge.target != block.index:
+                            continue
+                        state = self._cross(after, edge, before)
+                        if state and self._may_return_value(source, state):
+                            found.append((block.index, state))
             elif self._may_return_value(block.returns, states[block.index]):
                 found.append((block.index, states[block.index]))
         return found
@@ -480,7 +500,7 @@ class _Walk:
 
     # --- the data flow
 
-    def _states(self, summaries: Mapping[str, Returned | None]) -> dict[int, _State]:
+    def states(self, summaries: Mapping[str, Returned | None]) -> dict[int, _State]:
         """Return the state on entry of each block that runs."""
         blocks = self.function.blocks
         order = reverse_postorder([[e.target for e in b.edges] for b in blocks])

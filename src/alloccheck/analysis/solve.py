@@ -16,9 +16,9 @@ from alloccheck.analysis.callbacks import (
 )
 from alloccheck.analysis.contracts import Contract
 from alloccheck.analysis.graphs import components
+from alloccheck.analysis.ownership import Release, decided_decrefs
 from alloccheck.analysis.paths import FunctionPaths, StatusConvention, analyse_component
 from alloccheck.analysis.refcounts import RefcountNames, is_copy_of
-from alloccheck.analysis.ownership import Release, decided_decrefs
 from alloccheck.analysis.summary import (
     BOTTOM,
     Cause,

@@ -14,6 +14,7 @@ import contextlib
 import importlib
 import threading
 from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
 from typing import TYPE_CHECKING, Any
 
 from alloccheck.compile import numba_internals
@@ -122,6 +123,9 @@ _dispatcher_property = types.Dispatcher.dispatcher
 _typing_property = registry.CPUTarget.typing_context
 _target_property = registry.CPUTarget.target_context
 _numba_specialize_box = jitclass_boxing._specialize_box
+_numba_new_dispatcher = registry.CPUDispatcher.__init__
+_numba_compile_dispatcher = registry.CPUDispatcher.compile
+_python_execute_module = SourceFileLoader.exec_module
 
 
 def _dispatcher(self: Any) -> Any:
@@ -148,6 +152,33 @@ def _specialize_box(typ: Any) -> Any:
         return _numba_specialize_box(typ)
 
 
+def _new_dispatcher(self: Any, *args: Any, **options: Any) -> None:
+    # Whoever makes a dispatcher of Numba's while we compile (the body of an overload, say) may
+    # keep it: it belongs to the user's contexts. A world makes its own counterpart of it.
+    world, _thread.world = current_world(), None
+    try:
+        _numba_new_dispatcher(self, *args, **options)
+    finally:
+        _thread.world = world
+
+
+def _compile_dispatcher(self: Any, sig: Any) -> Any:
+    if current_world() is None:
+        return _numba_compile_dispatcher(self, sig)
+    with outside():
+        return _numba_compile_dispatcher(self, sig)
+
+
+def _execute_module(self: Any, module: Any) -> None:
+    # A module that is first imported while we compile is everybody's: its decorators must not
+    # find the contexts of a world.
+    if current_world() is None:
+        _python_execute_module(self, module)
+        return
+    with outside():
+        _python_execute_module(self, module)
+
+
 def install() -> None:
     """Install the redirections and the target, once per process.
 
@@ -166,6 +197,9 @@ def install() -> None:
     registry.CPUTarget.typing_context = property(_typing_context, doc=_typing_property.__doc__)
     registry.CPUTarget.target_context = property(_target_context, doc=_target_property.__doc__)
     jitclass_boxing._specialize_box = _specialize_box
+    registry.CPUDispatcher.__init__ = _new_dispatcher
+    registry.CPUDispatcher.compile = _compile_dispatcher
+    SourceFileLoader.exec_module = _execute_module  # type: ignore[method-assign]
 
 
 def global_typing_context() -> Any:

@@ -365,7 +365,8 @@ def _explain(outcome: Outcome, assumed: dict[Key, Any], fault: Exception | None)
     cycle = _cycle_through(outcome.edges, members)
     if outcome.bottoms:
         return RecursionFault(
-            f"recursion without a base case: no return type can be inferred for "
+            "recursion without a base case (Numba: cannot type infer runaway recursion): no return "
+            f"type can be inferred for "
             f"{name_of(outcome.bottoms[0])}, because every path through it calls a function that "
             f"waits for it. Cycle: {cycle}. Add a path that returns without the recursive call."
         )

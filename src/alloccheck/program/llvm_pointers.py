@@ -186,8 +186,9 @@ def _addresses(lines: Sequence[str], parameters: Sequence[str]) -> dict[str, tup
         if " = alloca " in line:
             if (m := _INSTRUCTION.match(line)) and m[1] and m[2] == "alloca":
                 found[m[1]] = m[1], 0
-        elif " = getelementptr " in line and (m := _INSTRUCTION.match(line)) and m[1]:
-            if step := _OFFSET.match(line, m.start(2)):
+        elif " = getelementptr " in line and (m := _INSTRUCTION.match(line)):
+            step = _OFFSET.match(line, m.start(2))
+            if step and m[1]:
                 steps[m[1]] = step[1], int(step[2])
     grown = True
     while grown:
