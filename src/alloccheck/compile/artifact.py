@@ -8,6 +8,7 @@ symbol of that object is resolved before it is loaded, and loading adds nothing 
 from __future__ import annotations
 
 import ctypes
+import re
 import time
 import zlib
 from collections.abc import Mapping
@@ -374,7 +375,7 @@ def _resolve_recursion(codegen: Any, library: WorldLibrary) -> None:
     while True:
         for variable in list(module.global_variables):
             if variable.name.startswith(UNRESOLVED) and variable.is_declaration:
-                target = variable.name[len(UNRESOLVED) :]
+                target = _defined_name(codegen, variable.name[len(UNRESOLVED) :])
                 text = (
                     f'declare i32 @"{target}"(...)\n@"{variable.name}" = constant ptr @"{target}"\n'
                 )
@@ -394,6 +395,31 @@ def _resolve_recursion(codegen: Any, library: WorldLibrary) -> None:
                     "defines; the cycle cannot be closed"
                 )
             module.link_in(provider._get_module_for_linking(), preserve=True)
+
+
+_FLAG_TAG = re.compile(r"(_ZN.*?B\d+v\d+)B(\d+)")
+
+
+def _without_flags(symbol: str) -> tuple[str, str] | None:
+    """Return what a mangled name says besides flags: function and counter, argument types."""
+    found = _FLAG_TAG.match(symbol)
+    return None if found is None else (found[1], symbol[found.end() + int(found[2]) :])
+
+
+def _defined_name(codegen: Any, symbol: str) -> str:
+    """Return the name under which a function that a recursive call means is defined.
+
+    Numba mangles the name of a function that is not finished with the flags of its caller. The
+    counter in the name says which function is meant; the flags are the function's own.
+    """
+    meant = _without_flags(symbol)
+    if meant is None:
+        return symbol
+    for library in codegen.libraries:
+        for function in library._final_module.functions:
+            if not function.is_declaration and _without_flags(function.name) == meant:
+                return str(function.name)
+    return symbol
 
 
 def _provider(codegen: Any, root: WorldLibrary, symbol: str) -> WorldLibrary | None:

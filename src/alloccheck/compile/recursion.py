@@ -23,7 +23,7 @@ from alloccheck.errors import AllocCheckException, CompileError
 # isort: split
 from numba.core import types, typing
 from numba.core.errors import TypingError
-from numba.core.typing.context import CallStack
+from numba.core.typing.context import CallStack, _ResolveCache
 
 ROUND_LIMIT = 16
 """Rounds after which the return types are taken not to converge."""
@@ -104,6 +104,8 @@ class RoundRecursion:
         self._edges: list[tuple[Key, Key]] = []
         self._conflicts: dict[Key, str] = {}
         self._stack: WorldCallStack | None = None
+        self.looking = 0
+        """Depth of computations of partial types that are under way."""
         self.met = False
         """Whether a function that is still being inferred was called."""
 
@@ -139,8 +141,11 @@ class RoundRecursion:
         """Return the type that a recursive call of `key` has in this round, or None."""
         self._meet()
         found = self._assumed.get(key)
+        if found is None and self.looking:
+            # Asked while a partial type is being found: what is not assumed is not known.
+            return None
         if found is None:
-            found = partial()
+            found = self._partial_of(partial)
         if found is None or not found.is_precise():
             self._bottoms.append(key)
             self._draw_cycle(key)
@@ -148,6 +153,13 @@ class RoundRecursion:
             return None
         self._use(key, found)
         return found
+
+    def _partial_of(self, partial: Callable[[], Any]) -> Any:
+        self.looking += 1
+        try:
+            return partial()
+        finally:
+            self.looking -= 1
 
     def inferred(self, key: Key, found: Any) -> None:
         """Record the return type that inference of `key` ended with.
@@ -191,7 +203,7 @@ class RoundRecursion:
     def _harvest(self) -> None:
         assert self._stack is not None
         for frame in self._stack:
-            found = frame.typeinfer.numba_partial()
+            found = self._partial_of(frame.typeinfer.numba_partial)
             if found is not None and found.is_precise():
                 self._partial[frame.key] = types.unliteral(found)
 
@@ -220,6 +232,12 @@ class WorldCallStack(CallStack):  # type: ignore[misc]
     def __init__(self, recursion: RoundRecursion) -> None:
         super().__init__()
         self._recursion = recursion
+
+    def lookup_resolve_cache(self, func: Any, args: Any, kws: Any) -> Any:
+        # What fails while a partial type is being found says nothing about the call itself.
+        if self._recursion.looking:
+            return _ResolveCache()
+        return super().lookup_resolve_cache(func, args, kws)
 
     @contextlib.contextmanager
     def register(self, target: Any, typeinfer: Any, func_id: Any, args: Any) -> Iterator[None]:

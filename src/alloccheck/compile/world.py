@@ -20,7 +20,7 @@ from alloccheck.compile.recursion import RoundRecursion
 from alloccheck.errors import Refused
 
 # isort: split
-from numba.core import dispatcher, registry, sigutils, types, typing
+from numba.core import dispatcher, errors, funcdesc, registry, sigutils, types, typing
 from numba.core import target_extension as te
 from numba.core.compiler import Compiler
 from numba.core.decorators import jit
@@ -99,6 +99,24 @@ class _WorldFunctionCompiler(dispatcher._FunctionCompiler):  # type: ignore[misc
         return flags
 
 
+class _UnfinishedEntry:
+    """Stands for the entry point of a function that is still being inferred."""
+
+    def __init__(self, identity: Any) -> None:
+        self._identity = identity
+
+    def call(self, context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        """Lower a call of the function by its name, as Numba does for recursion."""
+        identity = self._identity
+        name = context.mangler(
+            funcdesc.qualifying_prefix(identity.modname, identity.func_qualname),
+            sig.args,
+            abi_tags=context.fndesc.abi_tags,
+            uid=identity.unique_id,
+        )
+        return context.call_unresolved(builder, name, sig, args)
+
+
 class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
     """A dispatcher inside a world. Never handed to users.
 
@@ -122,6 +140,7 @@ class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
         arguments = {} if pipeline_class is None else {"pipeline_class": pipeline_class}
         self.world = world
         self.declared: tuple[Any, ...] | None = None
+        self._unfinished: dict[tuple[Any, ...], _UnfinishedEntry] = {}
         super().__init__(py_func, locals=locals, targetoptions=targetoptions, **arguments)
         plain: Any = self._compiler
         self._compiler: Any = _WorldFunctionCompiler(
@@ -156,10 +175,19 @@ class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
             self.world.note_assumption(symbol, cres.library, self.assumption)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
+        pysig, folded = self._compiler.fold_argument_types(args, kws)
+        frame = self.typingctx.callstack.match(self.py_func, tuple(folded))
+        if frame is not None:
+            # A call of itself on a way that Numba does not take for recursion: as a method.
+            return (
+                self._template([self._recursive_signature(frame, tuple(folded))]),
+                pysig,
+                folded,
+                {},
+            )
         if self.declared is None:
             return super().get_call_template(args, kws)
         # Signatures were declared by the user: select among all, compile only the selected one.
-        pysig, folded = self._compiler.fold_argument_types(args, kws)
         chosen = self.typingctx.resolve_overload(
             self.py_func, list(self.declared), tuple(folded), {}, allow_ambiguous=True
         )
@@ -171,11 +199,28 @@ class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
                     self.compile(tuple(declared.args) if inferred else declared)
                     signatures = [self.overloads[tuple(declared.args)].signature]
                     break
+        return self._template(signatures), pysig, folded, {}
+
+    def _template(self, signatures: list[Any]) -> Any:
         name = self.py_func.__name__
-        template = typing.make_concrete_template(
+        return typing.make_concrete_template(
             f"CallTemplate({name})", key=name, signatures=signatures
         )
-        return template, pysig, folded, {}
+
+    def _recursive_signature(self, frame: Any, arguments: tuple[Any, ...]) -> Any:
+        return_type = frame.typeinfer.return_types_from_partial()
+        if return_type is None:
+            raise errors.TypingError("cannot type infer runaway recursion")
+        self._unfinished[arguments] = _UnfinishedEntry(frame.func_id)
+        return typing.signature(return_type, *arguments)
+
+    def get_overload(self, sig: Any) -> Any:
+        arguments, _ = sigutils.normalize_signature(sig)
+        unfinished = self._unfinished.get(tuple(arguments))
+        if tuple(arguments) in self.overloads or unfinished is None:
+            return super().get_overload(sig)
+        self.targetctx._defns[unfinished].append(unfinished.call, tuple(arguments))
+        return unfinished
 
 
 def _nothing() -> None:
