@@ -323,7 +323,7 @@ def test_verify_on_call_refuses_to_run_what_changed():
     assert f(1) == 0.0
     assert f(1) == 0.0
     table[2] = 1.0
-    with pytest.raises(VerificationError, match="table of .* has other content") as caught:
+    with pytest.raises(VerificationError, match=r"table of .* has other content") as caught:
         f(1)
     assert not caught.value.verification.ok
     table[2] = 0.0
@@ -359,8 +359,7 @@ def test_comparison_tells_what_changed_and_that_the_verdict_moved():
     found = compare(before, after)
     assert found.verdict_moved and not found.same_code
     assert found.changes[0].part == "proved"
-    parts = {one.part for one in found.changes}
-    assert "external NRT_MemInfo_alloc_aligned" in parts or any("NRT_" in one for one in parts)
+    assert any(one.part.startswith("external NRT_") for one in found.changes)
     assert compare(before, before).changes == ()
 
 
@@ -458,14 +457,12 @@ def test_diff(module):
     [
         (("show", "signal_path.py:dirty"), "has no signature"),
         (("show", "signal_path.py:missing"), "missing"),
-        (("verify", "signal_path.py"), "signal_path:dirty"),
     ],
 )
 def test_misuse_exits_with_2(module, arguments, message):
     found = run(*arguments)
     assert found.exit_code == 2
-    if arguments[1] != "signal_path.py":
-        assert message in found.output
+    assert message in found.output
 
 
 def test_a_file_that_is_no_certificate_exits_with_2(module):

@@ -205,7 +205,7 @@ def test_a_generator_is_judged_by_its_body():
             yield np.ones(n).sum() + i
 
     def counting(n):
-        for i in range(n):
+        for i in range(n):  # noqa: UP028  (Numba has no `yield from`)
             yield i
 
     assert analyze(counting, "(int64,)").ok
@@ -446,3 +446,10 @@ def test_errors_in_user_code_are_numbas_and_ours():
         broken(np.ones(1))
     assert isinstance(caught.value, CompileError)
     assert "broken" in str(caught.value) and "array(float64, 1d, C)" in str(caught.value)
+
+
+def test_functions_without_a_module_are_checked_as_njit_compiles_them():
+    names = {"njit": njit}
+    exec("@njit\ndef helper(x):\n    return 2 * x\n\ndef f(x):\n    return helper(x)", names)
+    assert names["f"].__module__ is None
+    assert check_allocs(names["f"])(4) == 8

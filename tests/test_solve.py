@@ -364,7 +364,9 @@ def frees(body, more="", **options):
         ("  %v = call ptr @clean()\n  call void @NRT_decref(ptr %v)\n  ret void", True),
         ("  %v = load ptr, ptr %arg, align 8\n  call void @NRT_decref(ptr %v)\n  ret void", True),
         ("  %v = select i1 %c, ptr %arg, ptr %other\n  call void @NRT_decref(ptr %v)\n  ret void",
-         True),
+         False),
+        ("  %w = load ptr, ptr %other, align 8\n  %v = select i1 %c, ptr %arg, ptr %w\n"
+         "  call void @NRT_decref(ptr %v)\n  ret void", True),
         ("  call void @NRT_MemInfo_call_dtor(ptr %arg)\n  ret void", True),  # inlined
     ],
 )  # fmt: skip

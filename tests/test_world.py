@@ -20,10 +20,20 @@ from numba.experimental.jitclass import boxing
 from numba.extending import overload
 
 from alloccheck import CompileError, Refused, analyze, hermetic
-from alloccheck.compile import isolation
+from alloccheck.compile import canonical, isolation
 from alloccheck.compile.artifact import build
 from alloccheck.compile.contexts import WorldContext, WorldTypingContext
 from alloccheck.compile.target import make_job
+
+
+@pytest.fixture(scope="module", autouse=True)
+def worlds_of_their_own():
+    """These tests are about fresh worlds; tests/test_canonical.py is about the one that is kept."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv(canonical.SWITCH, "0")
+    yield
+    patch.undo()
+
 
 # --- things of the user's -----------------------------------------------------------
 
@@ -243,8 +253,10 @@ def warm():
     analyze(lambda x, n: n, "(float64[::1], int64)")
 
 
+@pytest.mark.parametrize("kept", ["0", "1"])
 @pytest.mark.parametrize("kind", COMPILES)
-def test_a_compile_changes_nothing_of_numbas(kind):
+def test_a_compile_changes_nothing_of_numbas(kind, kept, monkeypatch):
+    monkeypatch.setenv(canonical.SWITCH, kept)
     function, error = COMPILES[kind]
     before = picture()
     if error is None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from alloccheck.analysis.contracts import Contract, ContractTable, load_contracts
+from alloccheck.analysis.contracts import Contract, load_contracts
 from alloccheck.analysis.paths import StatusConvention
 from alloccheck.analysis.refcounts import RefcountNames
 from alloccheck.analysis.solve import Assumed, Solution, solve
@@ -29,10 +29,10 @@ from alloccheck.compile.target import make_job, python_function, types_of_call
 from alloccheck.effects import Effect, Guarantee, Occasion, Path
 from alloccheck.errors import AllocCheckException, CompileError, UsageError
 from alloccheck.findings import Assumption, FirstCall, Report, TypeHint, findings_from
+from alloccheck.native_evidence import NativeEvidence
 from alloccheck.program.llvm import read_module
 from alloccheck.program.model import Direct, Indirect, Program
 from alloccheck.source import Frame
-from alloccheck.symbols import well_known_name
 
 # isort: split
 from numba.core.errors import ForceLiteralArg, NumbaError, TypingError, UnsupportedBytecodeError
@@ -136,7 +136,7 @@ def prove(job: CompileJob, policy: Policy) -> Verdict:
     entries = (*_entry_symbols(built, policy), *_later_entries(built.artifact))
     programs = [read_module(built.listing, one) for one in entries]
     read = time.perf_counter()
-    contracts = load_contracts(policy.contracts)
+    contracts = NativeEvidence(load_contracts(policy.contracts), built.artifact.externals)
     solutions = [_solve(one, contracts, built) for one in programs]
     solved = time.perf_counter()
     report = _report(job, policy, built, programs, contracts, solutions)
@@ -342,7 +342,7 @@ def _later_entries(artifact: Artifact) -> tuple[str, ...]:
     return (generator.next_symbol,) if finalizer is None else (generator.next_symbol, finalizer)
 
 
-def _solve(program: Program, contracts: ContractTable, built: Built) -> Solution:
+def _solve(program: Program, contracts: NativeEvidence, built: Built) -> Solution:
     artifact = built.artifact
     assumed = {
         symbol: Assumed(mark.effects, mark.reason) for symbol, mark in built.assumed_symbols.items()
@@ -363,7 +363,7 @@ def _solve(program: Program, contracts: ContractTable, built: Built) -> Solution
         # Whoever calls the C entry holds its arguments, as a caller from Python does.
         refcounts=RefcountNames(held=frozenset({artifact.symbol})),
         assumptions=assumed,
-        address_names=well_known_name,
+        address_names=contracts.name,
     )
 
 
@@ -372,7 +372,7 @@ def _report(
     policy: Policy,
     built: Built,
     programs: list[Program],
-    contracts: ContractTable,
+    contracts: NativeEvidence,
     solutions: list[Solution],
 ) -> Report:
     artifact = built.artifact
@@ -408,6 +408,7 @@ def _report(
         _assumption(mark, symbol in trusted)
         for symbol, mark in sorted(built.assumed_symbols.items(), key=lambda one: one[1].function)
     )
+    facts = tuple(dict.fromkeys(fact for one in solutions for fact in one.assumed_facts))
     function = f"{job.function.__module__}:{job.function.__qualname__}"
     certificate = Certificate(
         function=function,
@@ -425,7 +426,11 @@ def _report(
             Captured(one.function, one.name, one.digest, one.note) for one in artifact.captures
         ),
         externals=_externals(programs, undeclared, contracts, prepared),
-        assumptions=tuple((one.function, one.reason) for one in assumptions if one.used),
+        assumptions=(
+            *((one.function, one.reason) for one in assumptions if one.used),
+            *(("Numba's runtime", fact) for fact in facts),
+            *contracts.assumptions(),
+        ),
         prepared=tuple(sorted(prepared)),
         configuration=artifact.configuration.to_json(),
     )
@@ -440,7 +445,11 @@ def _report(
         findings=findings,
         effects=frozenset(effects),
         assumptions=assumptions,
-        notes=tuple(f"may end the process: {one}" for one in noted),
+        notes=(
+            *(f"may end the process: {one}" for one in noted),
+            *(f"assumes that {fact}" for fact in facts),
+            *(f"assumes of {subject}: {reason}" for subject, reason in contracts.assumptions()),
+        ),
         certificate=certificate,
     )
 
@@ -468,17 +477,21 @@ def _written(signature: Any) -> str:
 def _externals(
     programs: list[Program],
     undeclared: list[str],
-    contracts: ContractTable,
+    contracts: NativeEvidence,
     prepared: frozenset[str],
 ) -> tuple[External, ...]:
     found = []
     symbols = {symbol for one in programs for symbol in _reached(one)}
     symbols.update(undeclared)
+    read = contracts.read()
+    symbols.update(read)
     for symbol in sorted(symbols):
         contract = contracts.lookup(symbol)
         if contract is None:
             continue
-        evidence = "contract, prepared" if symbol in prepared else "contract"
+        evidence = "machine code" if symbol in read else "contract"
+        if symbol in prepared:
+            evidence += ", prepared"
         found.append(External(symbol, evidence, contract.reason, contract.source))
     return tuple(found)
 
@@ -510,7 +523,9 @@ def _undeclared(built: Built) -> list[str]:
     return [symbol for symbol in built.object_file.undefined if symbol not in declared]
 
 
-def _added_by_code_generation(undeclared: Iterable[str], contracts: ContractTable) -> list[Witness]:
+def _added_by_code_generation(
+    undeclared: Iterable[str], contracts: NativeEvidence
+) -> list[Witness]:
     """Classify the calls that machine code has and the IR has not.
 
     Code generation turns some instructions into calls (``frem`` into ``fmod``). Each undefined

@@ -128,12 +128,26 @@ def _expression(node: ast.expr | ast.stmt, lines: list[str], kinds: frozenset[st
 
 
 def _statements_on(tree: ast.Module, line: int) -> list[ast.stmt]:
-    """List the statements that cover a line, outermost first."""
-    return [
-        node
-        for node in ast.walk(tree)  # breadth first
-        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
-    ]
+    """List the statements that cover a line, outermost first.
+
+    Only those are entered: a large file is asked about many of its lines.
+    """
+    found: list[ast.stmt] = []
+    level: list[ast.AST] = [tree]
+    while level:
+        inner = [
+            child
+            for node in level
+            for child in ast.iter_child_nodes(node)
+            if isinstance(child, ast.match_case)
+            or (
+                isinstance(child, ast.stmt | ast.excepthandler)
+                and child.lineno <= line <= (child.end_lineno or child.lineno)
+            )
+        ]
+        found += [child for child in inner if isinstance(child, ast.stmt)]
+        level = list(inner)
+    return found
 
 
 def _header(statement: ast.stmt) -> list[ast.AST]:

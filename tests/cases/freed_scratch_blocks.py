@@ -1,10 +1,10 @@
-"""Under the stronger guarantee, giving the scratch array back counts too; it has no line."""
+"""Under the stronger guarantee, giving the scratch array back counts too: where it was made."""
 
 import numpy as np
 
 
-def ENTRY(x):  # ! free
-    w = np.empty(3)  # ! allocate
+def ENTRY(x):
+    w = np.empty(3)  # ! allocate; free
     w[0] = x
     return w[0]
 

@@ -6,10 +6,10 @@ https://github.com/Nicholaswogan/numbalsoda/issues/27
 from numba import carray
 
 
-def ENTRY(t, u, du, p):  # ! raise raise
+def ENTRY(t, u, du, p):
     y = carray(u, (8,))
     d = carray(du, (8,))
-    d[1:7] = y[1:7] * p[0] + y[2:8] - y[0:6]  # ! allocate
+    d[1:7] = y[1:7] * p[0] + y[2:8] - y[0:6]  # ! allocate; raise raise
     d[0] = -y[0]
     d[7] = -y[7]
 

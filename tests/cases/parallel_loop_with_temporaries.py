@@ -1,6 +1,7 @@
 """A parallel loop: the scheduler allocates, and so does each chunk.
 
-Numba writes the body anew as a kernel, so what happens in it stands on the line of the loop.
+Numba writes the body anew as a kernel, so what happens in it stands on the line of the loop. The
+kernel's wrapper unpacks an exception through a pointer that the exception itself holds.
 
 https://github.com/numba/numba/issues/5003
 """
@@ -11,7 +12,7 @@ from numba import prange
 
 def ENTRY(a):
     total = 0.0
-    for k in prange(4):  # ! allocate NRT_*; python
+    for k in prange(4):  # ! allocate NRT_*; python; dispatch
         t = np.zeros(a.size)
         for i in range(a.size):
             t[i] = a[i] * k

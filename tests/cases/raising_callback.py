@@ -4,9 +4,9 @@ https://github.com/numba/numba/issues/2904
 """
 
 
-def ENTRY(x):  # ! raise raise
+def ENTRY(x):
     if x < 0.0:
-        raise ValueError("domain")
+        raise ValueError("domain")  # ! raise raise
     return x * 2.0
 
 

@@ -45,6 +45,14 @@ class Contract:
     calls_back : bool
         May call functions of the program whose address was taken; for a container or memory
         that the program did not make itself, functions of the code that made it.
+    callback : str
+        What kind of function it calls back, if that is known: ``"destructor"``, ``"kernel"`` or
+        ``"method table"``.
+    drops : bool
+        May drop the last reference to what an element of a container refers to.
+    elements : tuple of int
+        Arguments that point to an element of the container in its memory form, or that are what
+        a function with such arguments returned.
     path : Path
         DIVERGE: never returns (the process dies); such a call is noted, not forbidden.
     statuses : tuple of int or None
@@ -61,6 +69,9 @@ class Contract:
     source: str
     condition: str = ""
     calls_back: bool = False
+    callback: str = ""
+    drops: bool = False
+    elements: tuple[int, ...] = ()
     path: Path = Path.RETURN
     statuses: tuple[int, ...] | None = None
     override: bool = False
@@ -277,6 +288,9 @@ _KEYS = {
     "reason",
     "source",
     "calls_back",
+    "callback",
+    "drops",
+    "elements",
     "path",
     "statuses",
     "override",
@@ -429,6 +443,9 @@ def _entry(table: Mapping[str, Any], origin: str, where: str) -> list[Contract]:
     path = _word(Path, table.get("path", Path.RETURN.value), reader, "path")
     statuses = _statuses(reader)
     calls_back = reader.flag("calls_back")
+    callback = _callback(reader, calls_back)
+    drops = reader.flag("drops")
+    elements = _elements(reader)
     override = reader.flag("override")
     return [
         Contract(
@@ -438,6 +455,9 @@ def _entry(table: Mapping[str, Any], origin: str, where: str) -> list[Contract]:
             source=source,
             condition=condition,
             calls_back=calls_back,
+            callback=callback,
+            drops=drops,
+            elements=elements,
             path=path,
             statuses=statuses,
             override=override,
@@ -445,6 +465,26 @@ def _entry(table: Mapping[str, Any], origin: str, where: str) -> list[Contract]:
         )
         for symbol in symbols
     ]
+
+
+CALLBACKS = ("destructor", "kernel", "method table")
+
+
+def _callback(reader: _Reader, calls_back: bool) -> str:
+    given = reader.text("callback", required=False)
+    if given and given not in CALLBACKS:
+        known = ", ".join(f"`{word}`" for word in CALLBACKS)
+        raise reader.error(f"`callback`: expected one of {known}, found {given!r}.")
+    if given and not calls_back:
+        raise reader.error("`callback`: there is no `calls_back = true` that it could refine.")
+    return given
+
+
+def _elements(reader: _Reader) -> tuple[int, ...]:
+    given = reader.table.get("elements", [])
+    if not isinstance(given, list) or not all(type(i) is int and i >= 0 for i in given):
+        raise reader.error(f"`elements`: expected numbers of arguments, found {given!r}.")
+    return tuple(given)
 
 
 def _symbols(reader: _Reader) -> list[str]:

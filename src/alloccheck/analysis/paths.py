@@ -26,6 +26,7 @@ from alloccheck.program.model import (
     Fact,
     Function,
     OneOf,
+    Output,
     Phi,
     Within,
 )
@@ -85,6 +86,14 @@ class StatusConvention:
     def errors(self) -> Ranges:
         """The codes that say that an exception is under way."""
         return ~self.normal
+
+    def reports(self, output: Output) -> bool:
+        """Return whether a store hands an error of the function's own to its caller."""
+        return (
+            len(self.parameters) > 1
+            and not output.passed_on
+            and _NUMBER.sub("", output.parameter) == self.parameters[1]
+        )
 
     def governs(self, function: Function) -> bool:
         """Return whether what a function returns is a status."""

@@ -5,13 +5,20 @@ Knows the program graph, contracts and status conventions; nothing of Numba, fil
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from alloccheck.analysis.callbacks import (
+    ASSUMED_OF_CONTAINERS,
+    called_back,
+    elements_without_pointers,
+)
 from alloccheck.analysis.contracts import Contract
 from alloccheck.analysis.graphs import components
+from alloccheck.analysis.ownership import Release, decided_decrefs
 from alloccheck.analysis.paths import FunctionPaths, StatusConvention, analyse_component
-from alloccheck.analysis.refcounts import RefcountNames, harmless_decrefs
+from alloccheck.analysis.refcounts import RefcountNames, is_copy_of
 from alloccheck.analysis.summary import (
     BOTTOM,
     Cause,
@@ -77,6 +84,8 @@ class Solution:
         External symbols met that end the process, or that run only while it ends.
     may_raise : bool
         Whether the entry may end by raising.
+    assumed_facts : tuple of str
+        Sentences about code outside the program that the solution takes for granted.
     """
 
     witnesses: tuple[Witness, ...]
@@ -84,6 +93,7 @@ class Solution:
     assumptions_used: tuple[str, ...]
     noted: tuple[str, ...]
     may_raise: bool
+    assumed_facts: tuple[str, ...] = ()
 
 
 def solve(
@@ -172,6 +182,8 @@ class _Reach:
     noted: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     """Assumptions without which there would be more causes here."""
+    facts: tuple[str, ...] = ()
+    """What is taken for granted about what it calls back."""
 
 
 @dataclass(frozen=True)
@@ -192,9 +204,15 @@ class _Solver:
             name: tuple(c for c in result.function.calls if result.runs(c))
             for name, result in paths.items()
         }
-        silent = harmless_decrefs(
-            self.program, running, lambda site: reach[site].functions, self.refcounts
+        decided = decided_decrefs(
+            self.program,
+            running,
+            callees=lambda site: reach[site].functions,
+            leaves=lambda site: reach[site].statuses is not None or bool(reach[site].callbacks),
+            paths=paths,
+            names=self.refcounts,
         )
+        silent = {site for site, releases in decided.items() if not releases}
         used: set[str] = set()
         frames: dict[Site, Backtrace] = {}
 
@@ -209,7 +227,9 @@ class _Solver:
                 grown = False
                 for name in component:
                     parts = [
-                        self._contribution(
+                        self._release(call, paths[name], releases, reach, summaries)
+                        if (releases := decided.get(Site(name, call.index)))
+                        else self._contribution(
                             call, paths[name], reach[Site(name, call.index)], summaries, used
                         )
                         for call in running[name]
@@ -249,13 +269,14 @@ class _Solver:
         entry = self.program.entry
         witnesses = self._witnesses(summaries[entry], frames)
         if paths[entry].raises:
-            witnesses.append(self._raising(paths[entry]))
+            witnesses.extend(self._raising(paths, running, reach, frames))
         return Solution(
             witnesses=tuple(sorted(dict.fromkeys(witnesses), key=_witness_order)),
             unclassified=tuple(sorted({s for r in met for s in r.unclassified})),
             assumptions_used=tuple(sorted(used)),
             noted=tuple(sorted({s for r in met for s in r.noted} | doomed)),
             may_raise=paths[entry].raises,
+            assumed_facts=tuple(sorted({fact for r in met for fact in r.facts})),
         )
 
     # --- what calls reach ---------------------------------------------------------------------
@@ -271,35 +292,36 @@ class _Solver:
                 continue
             seen.add(name)
             for call in self.program.functions[name].calls:
-                reach = found[Site(name, call.index)] = self._reach(call)
+                site = Site(name, call.index)
+                reach = found[site] = self._reach(site, call)
                 todo.extend(reach.functions)
                 todo.extend(reach.callbacks)
         return found
 
-    def _reach(self, call: Call) -> _Reach:
+    def _reach(self, site: Site, call: Call) -> _Reach:
         match call.target:
             case Direct(symbol):
                 if symbol in self.program.functions:
                     return _Reach(functions=(symbol,))
-                return self._external(symbol, symbol)
+                return self._external(symbol, symbol, site)
             case Address(address, name):
-                return self._external(self.address_names(address), name)
+                return self._external(self.address_names(address), name, site)
             case Indirect(None, description):
                 reason = "the target of this call is not known before it runs"
                 return _undecided(Effect.DISPATCH, description, reason)
             case Indirect(candidates, _):
                 assert candidates is not None
                 inside = tuple(c for c in candidates if c in self.program.functions)
-                outside = [self._external(c, c) for c in candidates if c not in inside]
+                outside = [self._external(c, c, site) for c in candidates if c not in inside]
                 return _merge([_Reach(functions=inside), *outside])
             case SystemCall(None):
                 return _undecided(Effect.UNKNOWN, "syscall", "which system call is not known")
             case SystemCall(number):
-                return self._external(f"syscall:{number}", f"syscall:{number}")
+                return self._external(f"syscall:{number}", f"syscall:{number}", site)
             case Unread(description):
                 return _undecided(Effect.UNKNOWN, description, "this could not be read")
 
-    def _external(self, symbol: str | None, shown: str) -> _Reach:
+    def _external(self, symbol: str | None, shown: str, site: Site) -> _Reach:
         """Return what an external does: what its contract says, else it is unknown."""
         if symbol is None:
             reason = "no symbol is known at this constant address"
@@ -323,8 +345,16 @@ class _Solver:
             for e in contract.effects
         )
         statuses = FULL if contract.statuses is None else Ranges.of(*contract.statuses)
-        back = tuple(sorted(self.program.address_taken)) if contract.calls_back else ()
-        return self._assume(symbol, _Reach((), back, causes, statuses))
+        if contract.drops and not elements_without_pointers(
+            self.program.functions[site.function],
+            self.program.functions[site.function].calls[site.call],
+            contract,
+            self.contracts,
+        ):
+            causes += _dropped_elements(symbol, contract)
+        back = called_back(self.program, contract)
+        facts = (ASSUMED_OF_CONTAINERS,) if contract.callback == "method table" else ()
+        return self._assume(symbol, _Reach((), back, causes, statuses, facts=facts))
 
     def _assume(self, symbol: str, reach: _Reach) -> _Reach:
         trust = self.assumptions.get(symbol)
@@ -337,6 +367,7 @@ class _Solver:
             statuses=reach.statuses,
             unclassified=() if Effect.UNKNOWN in trust.dropped else reach.unclassified,
             assumed=(symbol,) if len(kept) < len(reach.causes) else (),
+            facts=reach.facts,
         )
 
     def _components(self, reach: Mapping[Site, _Reach]) -> list[list[str]]:
@@ -412,6 +443,39 @@ class _Solver:
             total = total.join(summary.through(site, paths, dropped), self.limit * 4)
         return total
 
+    def _release(
+        self,
+        call: Call,
+        caller: FunctionPaths,
+        releases: tuple[Release, ...],
+        reach: Mapping[Site, _Reach],
+        summaries: Mapping[str, Summary],
+    ) -> Summary:
+        """Return what a decrement does that can only free objects of this call.
+
+        The memory is given back where it was obtained, as far as a reader is concerned: the
+        decrement itself has no line.
+        """
+        name = caller.function.name
+        here = caller.by_block[call.block]
+        ends = dict.fromkeys(Path, here)
+        reached = reach[Site(name, call.index)]
+        causes = list(reached.causes)
+        for decref in reached.functions:
+            for inner in self.program.functions[decref].calls:
+                causes.extend(reach[Site(decref, inner.index)].causes)
+        # What is said of destructors does not hold for memory that has none of its own.
+        frees = {replace(c, condition="") for c in causes if c.effect is Effect.FREE}
+        total = BOTTOM
+        for release in releases:
+            where = Site(name, release.obtained)
+            freed = Summary({(here, cause): ((where,),) for cause in sorted(frees)})
+            total = total.join(freed, self.limit * 4)
+            if release.destructor:
+                run = summaries.get(release.destructor, BOTTOM).through(where, ends, ())
+                total = total.join(run, self.limit * 4)
+        return total
+
     def _undecided_only(
         self, site: Site, reach: _Reach, summaries: Mapping[str, Summary]
     ) -> Summary:
@@ -429,8 +493,16 @@ class _Solver:
         frames = known.get(site)
         if frames is None:
             function = self.program.functions[site.function]
+            if function.location is None and is_copy_of(function.name, self.refcounts.decref):
+                known[site] = ()  # Numba's own helper: it has no source
+                return ()
             frames = ()
-            for key in (function.calls[site.call].location, function.location):
+            call = function.calls[site.call]
+            keys = [call.location]
+            if call.location is None and call.operand is not None:
+                # What made the pointer is closer than the function's first line.
+                keys.append(function.read_pointers().locations.get(call.operand))
+            for key in (*keys, function.location):
                 if key is not None and not frames:
                     frames = self.program.locate(key)
             frames = known[site] = frames or (Frame("", 0, None, function.name),)
@@ -449,7 +521,8 @@ class _Solver:
                 symbol=cause.symbol,
                 reason=cause.reason,
                 source=cause.source,
-                backtrace=tuple(f for site in trail for f in self._frames(site, frames)),
+                backtrace=tuple(f for site in trail for f in self._frames(site, frames))
+                or (Frame("", 0, None, trail[0].function),),
                 size=self._size(trail),
                 condition=cause.condition,
             )
@@ -457,20 +530,64 @@ class _Solver:
             for trail in trails
         ]
 
-    def _raising(self, paths: FunctionPaths) -> Witness:
-        function = paths.function
-        frames: Backtrace = ()
-        if function.location is not None:
-            frames = self.program.locate(function.location)
-        return Witness(
-            effect=Effect.RAISE,
-            path=Path.RAISE,
-            occasion=Occasion.EVERY_CALL,
-            symbol=function.name,
-            reason="it can end with a status that says that an exception is under way",
-            source="",
-            backtrace=frames or (Frame("", 0, None, function.name),),
-        )
+    def _raising(
+        self,
+        paths: Mapping[str, FunctionPaths],
+        running: Mapping[str, tuple[Call, ...]],
+        reach: Mapping[Site, _Reach],
+        frames: dict[Site, Backtrace],
+    ) -> list[Witness]:
+        """Return a witness for each place where an error of the entry can arise.
+
+        Goes from the entry down through the calls whose errors are not caught, to the stores
+        that hand an error to a caller. Each place is shown by the shortest way to it.
+        """
+        entry = self.program.entry
+        found: dict[Backtrace, Witness] = {}
+        todo: deque[tuple[str, Trail]] = deque([(entry, ())])
+        seen = {entry}
+        while todo:
+            name, trail = todo.popleft()
+            here = paths[name]
+            outer = tuple(f for site in trail for f in self._frames(site, frames))
+            for output in here.function.outputs:
+                if not self.convention.reports(output) or output.block not in here.by_block:
+                    continue
+                if here.by_block[output.block] is Path.RETURN:
+                    continue  # caught: the function may still end normally
+                inner: Backtrace = ()
+                for key in (output.location, here.function.location):
+                    if key is not None and not inner:
+                        inner = self.program.locate(key)
+                if inner + outer:
+                    found.setdefault(inner + outer, _raise(here.function.name, inner + outer))
+            for call in running[name]:
+                site = Site(name, call.index)
+                for callee in reach[site].functions:
+                    if callee in seen or not paths[callee].raises:
+                        continue
+                    if not self.convention.governs(self.program.functions[callee]):
+                        continue
+                    if here.after_error(call) is not Path.RETURN:
+                        seen.add(callee)
+                        todo.append((callee, (site, *trail)))
+        if found:
+            return list(found.values())
+        function = paths[entry].function
+        own = () if function.location is None else self.program.locate(function.location)
+        return [_raise(entry, own or (Frame("", 0, None, entry),))]
+
+
+def _raise(symbol: str, backtrace: Backtrace) -> Witness:
+    return Witness(
+        effect=Effect.RAISE,
+        path=Path.RAISE,
+        occasion=Occasion.EVERY_CALL,
+        symbol=symbol,
+        reason="it can end with a status that says that an exception is under way",
+        source="",
+        backtrace=backtrace,
+    )
 
 
 def _undecided(effect: Effect, shown: str, reason: str) -> _Reach:
@@ -492,6 +609,21 @@ def _merge(parts: list[_Reach]) -> _Reach:
         deadly=bool(parts) and all(p.deadly for p in parts),
         noted=tuple(dict.fromkeys(x for p in parts for x in p.noted)),
         assumed=tuple(dict.fromkeys(x for p in parts for x in p.assumed)),
+        facts=tuple(dict.fromkeys(x for p in parts for x in p.facts)),
+    )
+
+
+def _dropped_elements(symbol: str, contract: Contract) -> tuple[Cause, ...]:
+    return tuple(
+        Cause(
+            effect,
+            symbol,
+            Occasion.EVERY_CALL,
+            "drops a reference to an element of the container",
+            contract.source,
+            "the element held the last reference to an object",
+        )
+        for effect in (Effect.FREE, Effect.BLOCK, Effect.PYTHON)
     )
 
 

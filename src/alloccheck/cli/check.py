@@ -21,11 +21,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from alloccheck.analysis.contracts import Contract, contracts_from_mapping
 from alloccheck.cli.discover import Problem, Subject, discover, import_path
 from alloccheck.cli.road import Road, default_road
 from alloccheck.config import Config, load_config
 from alloccheck.effects import Guarantee
-from alloccheck.errors import AllocCheckError, AllocCheckException, UsageError
+from alloccheck.errors import AllocCheckError, AllocCheckException, ContractError, UsageError
 from alloccheck.findings import Report
 from alloccheck.report.json import to_json
 from alloccheck.report.text import render_text
@@ -133,7 +134,13 @@ def _check_one(
     ignore_throw: bool | None,
 ) -> None:
     own = subject.function if subject.decorated else config
-    options = {} if subject.decorated else dict(config.jit)
+    options: dict[str, Any] = {} if subject.decorated else dict(config.jit)
+    policy = getattr(subject.function, "policy", None)
+    if policy is not None and policy.entry != "python":
+        options["entry"] = policy.entry
+    contracts = (*user_contracts(config), *(policy.contracts if policy is not None else ()))
+    if contracts:
+        options["contracts"] = contracts
     shown = _shown(signature)
     start = time.perf_counter()
     try:
@@ -163,6 +170,37 @@ def _check_one(
             time.perf_counter() - start,
         )
     )
+
+
+def user_contracts(config: Config) -> tuple[Contract, ...]:
+    """Read the contracts that the settings declare.
+
+    Parameters
+    ----------
+    config : Config
+        The settings.
+
+    Raises
+    ------
+    ContractError
+        For an entry that is malformed, or names no symbol.
+
+    Examples
+    --------
+    >>> user_contracts(Config())
+    ()
+    """
+    found: list[Contract] = []
+    for entry in config.contracts:
+        symbol = entry.get("symbol")
+        if not isinstance(symbol, str):
+            raise ContractError(
+                "pyproject.toml: each [[tool.alloccheck.contracts]] needs a `symbol`, a string; "
+                f"found {dict(entry)!r}"
+            )
+        rest = {key: value for key, value in entry.items() if key != "symbol"}
+        found += contracts_from_mapping({symbol: rest}, "pyproject.toml")
+    return tuple(found)
 
 
 def _shown(signature: Any) -> str:

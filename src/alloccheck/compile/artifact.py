@@ -309,7 +309,7 @@ def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
         bodies.append(generator.mangled_name)
         entries.append(generator.mangled_name)
     c_entries = None
-    with context.push_code_library(library):
+    with context.push_code_library(library), library.adding_entries():
         for one in wrapped:
             context.create_cpython_wrapper(
                 library,
@@ -517,6 +517,11 @@ def _load(
             type_annotation=None,
             signature=signature,
             call_helper=None,
+            # A world is dropped when its job is done; whoever asks gets the user's contexts.
+            typing_context=isolation.global_typing_context(),
+            target_context=isolation.global_target_context(),
+            metadata={},
+            reload_init=(),
         ),
         symbol=descriptor.mangled_name,
         c_symbol=None if c_entries is None else c_entries.value,

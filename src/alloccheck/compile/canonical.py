@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from alloccheck.compile.captures import captured_values, fingerprint
 from alloccheck.compile.job import CompileJob, Configuration
-from alloccheck.compile.recursion import RoundRecursion
+from alloccheck.compile.recursion import RoundLost, RoundRecursion
 from alloccheck.compile.world import FunctionVariants, World
 
 SWITCH = "ALLOCCHECK_CANONICAL_CACHE"
@@ -96,7 +96,7 @@ class CanonicalCache:
         configuration = Configuration.current()
         if not self._still_valid(configuration):
             self.clear()
-        recursion = RoundRecursion({})
+        recursion = RoundRecursion({}, expected=False)
         world = self._world
         if world is None:
             world = self._world = World(recursion, FunctionVariants())
@@ -111,7 +111,7 @@ class CanonicalCache:
             self.clear()
             if recursion.met:
                 self._recursive.add(id(job.function.__code__))
-            if not isinstance(error, Exception):
+            if not isinstance(error, Exception | RoundLost):
                 raise
             return None
         if recursion.met:

@@ -9,7 +9,8 @@ Verified on the Numba versions in `numba_internals.VERIFIED_NUMBA`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from alloccheck.compile.lines import LineTables
 from alloccheck.errors import Refused
 
 # isort: split
-from numba.core import codegen, cpu, externals, imputils, pythonapi, types, typing, utils
+from numba.core import codegen, cpu, externals, imputils, pythonapi, registry, types, typing, utils
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime import rtsys
 from numba.core.typing import templates
@@ -65,6 +66,16 @@ class WorldTypingContext(typing.Context):  # type: ignore[misc]
             found = isolation.global_typing_context()._lookup_global(value)
         return found
 
+    def insert_global(self, gv: Any, gty: Any) -> None:
+        if isinstance(gv, registry.CPUDispatcher):
+            # A dispatcher of the user's, made while we compile (by a module that an overload
+            # imports): it belongs to the user's contexts, and is met here as any other.
+            gv.typingctx = isolation.global_typing_context()
+            gv.targetctx = isolation.global_target_context()
+            gv.typingctx.insert_global(gv, gty)
+            return
+        super().insert_global(gv, gty)
+
     def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
         if isinstance(func, types.RecursiveCall):
             # Reached only while a partial return type is computed, where Numba would give up.
@@ -76,6 +87,7 @@ class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
     """A library that is linked and optimised, but becomes machine code only in an artifact."""
 
     _pristine: Any = None
+    _adding_entries = False
 
     def add_linking_library(self, library: Any) -> None:
         if library._codegen is not self._codegen and library is not rtsys.library:
@@ -85,6 +97,24 @@ class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
                 "instead of a compiled object."
             )
         super().add_linking_library(library)
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        # As Numba's, but without a pass pipeline for each mere declaration: there is nothing to
+        # optimise, and LLVM keeps some memory per pipeline.
+        ll_module.data_layout = self._codegen._data_layout
+        for function in ll_module.functions:
+            if not (function.is_declaration or self._adding_entries):
+                manager, builder = self._codegen._function_pass_manager()
+                manager.run(function, builder)
+
+    @contextmanager
+    def adding_entries(self) -> Iterator[None]:
+        """Leave what is added in the block to the optimisation of the whole module."""
+        self._adding_entries = True
+        try:
+            yield
+        finally:
+            self._adding_entries = False
 
     def opened(self) -> WorldLibrary:
         """Return a library with this one's own code, neither linked nor optimised yet.

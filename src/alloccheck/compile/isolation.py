@@ -11,6 +11,7 @@ Verified on the Numba versions in `numba_internals.VERIFIED_NUMBA`.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import threading
 from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
@@ -185,6 +186,12 @@ def install() -> None:
     """
     if TARGET in te.target_registry:
         return
+    # Contexts and modules that Numba makes on demand must not be made inside a world: they would
+    # be bound to it for ever.
+    registry.cpu_target._toplevel_typing_context  # noqa: B018
+    registry.cpu_target._toplevel_target_context  # noqa: B018
+    for name in numba_internals.IMPORTED_ON_DEMAND:
+        importlib.import_module(name)
     te.target_registry[TARGET] = HermeticCPU
     types.Dispatcher.dispatcher = property(_dispatcher, doc=_dispatcher_property.__doc__)
     registry.CPUTarget.typing_context = property(_typing_context, doc=_typing_property.__doc__)

@@ -28,6 +28,29 @@ TEMPLATE_CACHES = ("_impl_cache", "_overload_cache")
 TEMPLATE_VARIANT_CACHES = ("_compiled_overloads", "_inline_overloads")
 """Class attributes of templates that hold results keyed by argument types alone."""
 
+IMPORTED_ON_DEMAND = (
+    "numba.typed.typeddict",
+    "numba.typed.typedlist",
+    "numba.typed.typedset",
+    "numba.typed.dictimpl",
+    "numba.typed.listobject",
+    "numba.typed.setobject",
+    "numba.experimental.jitclass.base",
+    "numba.experimental.function_type",
+    "numba.experimental.structref",
+    "numba.np.linalg",
+    "numba.np.arraymath",
+    "numba.np.random.generator_methods",
+    "numba.np.random.legacy",
+    "numba.np.polynomial.polynomial_functions",
+    "numba.np.npdatetime",
+    "numba.np.ufunc.parallel",
+    "numba.cpython.unicode",
+    "numba.parfors.parfor",
+    "numba.stencils.stencilparfor",
+)
+"""Modules that Numba imports when it first compiles, some of which make dispatchers then."""
+
 REQUIRED: tuple[tuple[str, str], ...] = (
     ("numba.core.types", "Dispatcher.dispatcher"),
     ("numba.core.types", "BaseFunction.get_impl_key"),
@@ -56,6 +79,7 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("numba.core.registry", "CPUTarget.target_context"),
     ("numba.core.codegen", "JITCPUCodegen.insert_unresolved_ref"),
     ("numba.core.codegen", "JITCodeLibrary._optimize_final_module"),
+    ("numba.core.codegen", "JITCodeLibrary._optimize_functions"),
     ("numba.core.codegen", "JITCodeLibrary._get_module_for_linking"),
     ("numba.core.codegen", "CPUCodegen._pass_builder"),
     ("numba.core.cpu", "CPUContext.init"),

@@ -41,6 +41,13 @@ class RecursionFault(CompileError):
     """Recursion for which no return types could be inferred; the message draws the cycle."""
 
 
+class RoundLost(BaseException):
+    """A round that cannot be accepted any more; what was learnt from it is recorded.
+
+    Not an `Exception`: Numba's inference would take that for an error of the user's program.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What one round used and found.
@@ -68,6 +75,13 @@ class Outcome:
     edges: tuple[tuple[Key, Key], ...]
     conflicts: dict[Key, str]
 
+    @property
+    def settled(self) -> bool:
+        """Whether every assumption that was used equals what was inferred, and none was missing."""
+        return not self.bottoms and all(
+            used == {self.inferred.get(key)} for key, used in self.used.items()
+        )
+
 
 class RoundRecursion:
     """The recursion of one round: answers with assumptions, and records what was used.
@@ -76,10 +90,13 @@ class RoundRecursion:
     ----------
     assumed : mapping
         Assumed return types from earlier rounds.
+    expected : bool
+        Whether recursion may be met; without, the round is lost when it is.
     """
 
-    def __init__(self, assumed: dict[Key, Any]) -> None:
+    def __init__(self, assumed: dict[Key, Any], *, expected: bool = True) -> None:
         self._assumed = dict(assumed)
+        self._expected = expected
         self._used: dict[Key, set[Any]] = {}
         self._inferred: dict[Key, Any] = {}
         self._partial: dict[Key, Any] = {}
@@ -108,7 +125,7 @@ class RoundRecursion:
 
     def assumed_signature(self, call: Any, args: Any, kws: Any) -> Any:
         """Return the signature assumed of a recursive call, or None."""
-        self.met = True
+        self._meet()
         dispatcher = call.dispatcher_type.dispatcher
         pysig, folded = dispatcher.fold_argument_types(args, kws)
         key = (dispatcher.py_func, tuple(folded))
@@ -120,7 +137,7 @@ class RoundRecursion:
 
     def return_type(self, key: Key, partial: Callable[[], Any]) -> Any:
         """Return the type that a recursive call of `key` has in this round, or None."""
-        self.met = True
+        self._meet()
         found = self._assumed.get(key)
         if found is None:
             found = partial()
@@ -133,8 +150,23 @@ class RoundRecursion:
         return found
 
     def inferred(self, key: Key, found: Any) -> None:
-        """Record the return type that inference of `key` ended with."""
+        """Record the return type that inference of `key` ended with.
+
+        Raises
+        ------
+        RoundLost
+            When the outermost function is typed, so that nothing more can be learnt, and an
+            assumption is refuted: code generation would be in vain.
+        """
         self._inferred[key] = types.unliteral(found)
+        outermost = self._stack is not None and len(self._stack) == 1
+        if outermost and not self.outcome().settled:
+            raise RoundLost
+
+    def _meet(self) -> None:
+        self.met = True
+        if not self._expected:
+            raise RoundLost
 
     def _use(self, key: Key, found: Any) -> None:
         self._used.setdefault(key, set()).add(found)
@@ -286,15 +318,14 @@ def compile_to_fixpoint(
             result = build(recursion)
         except RecursionFault:
             raise
+        except RoundLost:
+            pass
         except Exception as error:  # a wrong assumption can fail anywhere in Numba
             fault = error
         outcome = recursion.outcome()
-        settled = not outcome.bottoms and all(
-            used == {outcome.inferred.get(key)} for key, used in outcome.used.items()
-        )
-        if result is not None and settled:
+        if result is not None and outcome.settled:
             return result, rounds
-        if isinstance(fault, AllocCheckException) and settled:
+        if isinstance(fault, AllocCheckException) and outcome.settled:
             raise fault
         grown = _join(assumed, outcome, unify)
         if not grown:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache, partial
 from itertools import chain
 from typing import NoReturn
 
 from alloccheck.errors import ProgramError
 from alloccheck.program.llvm_debug import DebugMetadata
 from alloccheck.program.llvm_intrinsics import is_harmless_intrinsic
+from alloccheck.program.llvm_pointers import read_pointers
 from alloccheck.program.llvm_text import (
     CONSTANT_ADDRESS,
     DIRECT_CALLEE,
@@ -37,6 +39,7 @@ from alloccheck.program.model import (
     Edge,
     Function,
     Indirect,
+    Output,
     Program,
     Target,
     Unread,
@@ -46,15 +49,16 @@ from alloccheck.program.ranges import Ranges
 IndexOf = Callable[[str], int]
 """From the name of a block to its index."""
 
-_PLAIN, _DEFINES, _LOAD, _CALL, _END = range(5)
+_PLAIN, _DEFINES, _LOAD, _CALL, _END, _STORE = range(6)
 _OPCODE_KINDS = {
     _PLAIN: """fneg fadd sub fsub mul fmul udiv sdiv fdiv urem srem frem shl lshr ashr
-        extractelement insertelement shufflevector insertvalue alloca store fence cmpxchg
+        extractelement insertelement shufflevector insertvalue alloca fence cmpxchg
         atomicrmw trunc fptrunc fpext fptoui fptosi uitofp sitofp ptrtoint ptrtoaddr bitcast
         addrspacecast fcmp va_arg landingpad""",
     _DEFINES: """add and or xor icmp zext sext select phi freeze extractvalue getelementptr
         inttoptr""",
     _LOAD: "load",
+    _STORE: "store",
     _CALL: "call",
     _END: "ret br switch indirectbr invoke callbr resume unreachable",
 }
@@ -69,6 +73,7 @@ _DECLARE = re.compile(rf"declare [^@]*@({NAME})\(")
 _LOCATION = re.compile(r"!dbg !(\d+)")
 _LOAD_GLOBAL = re.compile(rf"load (?:volatile )?ptr, ptr (@{NAME})(?:,|$)")
 _LOAD_LOCAL = re.compile(rf"load (?:volatile )?ptr, ptr (%{NAME})(?:,|$)")
+_STORE_POINTER = re.compile(rf"  store ptr (\S+|%{NAME}|@{NAME}), ptr (%{NAME})(?:,|$)")
 _TABLE_ELEMENT = re.compile(
     rf"getelementptr (?:inbounds |nuw |nusw )*(?:\[\d+ x ptr\]|ptr), ptr (@{NAME}), "
 )
@@ -139,12 +144,17 @@ class _FunctionDraft:
 
     name: str
     line: int
-    returns_i32: bool
+    returns: str
+    takes: tuple[str, ...]
     parameters: tuple[str, ...]
     location: int | None
     external_body: bool
+    end: int = 0
+    """Number of the line that closes it."""
     blocks: list[_BlockDraft] = field(default_factory=list)
     calls: list[_CallDraft] = field(default_factory=list)
+    stores: list[tuple[int, str]] = field(default_factory=list)
+    """Blocks and lines that store a pointer."""
     definitions: dict[str, str] = field(default_factory=dict)
     homes: dict[str, int] = field(default_factory=dict)
     results: dict[str, int] = field(default_factory=dict)
@@ -205,6 +215,7 @@ class _ModuleReader:
         self._drafts: dict[str, _FunctionDraft] = {}
         self._mentions: set[str] = set()
         self._line = 0
+        self._lines = self._head.split("\n")
 
     def _fail(self, reason: str, line: int | None = None) -> NoReturn:
         number = self._line if line is None else line
@@ -213,7 +224,7 @@ class _ModuleReader:
     # --- the module ---------------------------------------------------------------------------
 
     def read(self) -> Program:
-        lines = enumerate(self._head.split("\n"), 1)
+        lines = enumerate(self._lines, 1)
         for number, line in lines:
             if not line:
                 continue
@@ -332,6 +343,11 @@ class _ModuleReader:
                         mentions.update(GLOBAL_TOKEN.findall(line))
                     if name:
                         definitions[name] = line[m.start(2) :]
+                elif kind == _STORE:
+                    if "@" in line:
+                        mentions.update(GLOBAL_TOKEN.findall(line))
+                    if line.startswith("store ptr ", m.start(2)):
+                        draft.stores.append((len(blocks) - 1, line))
                 elif kind == _CALL:
                     self._line = number
                     self._read_call(draft, block, name, line, m.start(2))
@@ -341,6 +357,7 @@ class _ModuleReader:
                 else:
                     self._fail(f"the opcode {opcode!r} is not known", number)
             elif line == "}":
+                draft.end = number
                 break
             elif not line:
                 continue
@@ -363,7 +380,8 @@ class _ModuleReader:
         end = closing(header, m.end() - 1) if m else -1
         if m is None or end < 0 or not header.endswith("{"):
             self._fail("expected `define ... @name(...) ... {` on one line")
-        parameters = [last_token(p) for p in split_commas(header[m.end() : end])]
+        texts = split_commas(header[m.end() : end])
+        parameters = [last_token(p) for p in texts]
         after = header[end:]
         if "@" in after:
             self._mentions.update(GLOBAL_TOKEN.findall(after))
@@ -371,7 +389,8 @@ class _ModuleReader:
         return _FunctionDraft(
             name=plain(m[2]),
             line=self._line,
-            returns_i32=m[1].endswith(" i32 "),
+            returns=m[1].split()[-1],
+            takes=tuple(_type(text) for text in texts),
             parameters=tuple(parameters),
             location=int(location[1]) if location else None,
             external_body=" available_externally " in m[1],
@@ -492,7 +511,7 @@ class _ModuleReader:
                 m = _RETURN.match(block.end)
                 if m is None:
                     self._fail(f"this return is not understood: {block.end!r}", block.line)
-                if draft.returns_i32 and m[1]:
+                if draft.returns == "i32" and m[1]:
                     returns = m[1]
                     reader.need(returns)
             elif opcode not in ("resume", "unreachable"):
@@ -527,9 +546,23 @@ class _ModuleReader:
             blocks=tuple(blocks),
             calls=calls,
             values=reader.values,
-            has_status=draft.returns_i32,
+            has_status=draft.returns == "i32",
             parameters=draft.parameters,
             location=draft.location,
+            returns=draft.returns,
+            takes=draft.takes,
+            outputs=tuple(_outputs(draft)),
+            read_pointers=cache(
+                partial(
+                    read_pointers,
+                    self._lines[draft.line : draft.end - 1],
+                    draft.line + 1,
+                    draft.parameters,
+                    calls,
+                    [call.line for call in draft.calls],
+                    block_index,
+                )
+            ),
         )
 
     def _edges(
@@ -666,6 +699,32 @@ class _ModuleReader:
             known = token[0] == "@" and (name in self._drafts or name in self._declared)
             found.add(name if known else None)
         return found
+
+
+def _outputs(draft: _FunctionDraft) -> Iterator[Output]:
+    for block, line in draft.stores:
+        m = _STORE_POINTER.match(line)
+        if m is None or m[2] not in draft.parameters:
+            continue
+        location = _LOCATION.search(line)
+        loaded = _is_passed_on(m[1], draft, set())
+        yield Output(block, m[2], int(location[1]) if location else None, loaded)
+
+
+def _is_passed_on(value: str, draft: _FunctionDraft, seen: set[str]) -> bool:
+    """Return whether a pointer was loaded from memory, whichever way it came."""
+    text = draft.definitions.get(value, "")
+    if text.startswith("load "):
+        return True
+    if value in seen or not text.startswith("phi "):
+        return value in seen
+    seen.add(value)
+    return all(_is_passed_on(v, draft, seen) for v, _ in PHI_INCOMING.findall(text))
+
+
+def _type(parameter: str) -> str:
+    """Return the type of a parameter; that of a structure is not spelled out."""
+    return parameter.split(None, 1)[0]
 
 
 def _size(arguments: list[str]) -> int | None:

@@ -54,6 +54,84 @@ class Unread:
 
 Target = Direct | Address | Indirect | SystemCall | Unread
 
+# --- pointers: where they come from, and what stack slots hold ------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A pointer that is one of several, chosen by the block that was left last."""
+
+    block: int
+    incoming: tuple[tuple[str, int], ...]
+    """Pairs of pointer and predecessor block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """A pointer that is one of several, chosen by something else."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A pointer is loaded from a slot."""
+
+    name: str
+    slot: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Something is stored into a slot: anywhere in it when `offset` is None."""
+
+    slot: str
+    offset: int | None
+    size: int | None
+    value: str | None
+    """The pointer that is stored, if it is one."""
+
+
+PointerEvent = int | Read | Write | Select
+"""What happens in a block in order; an integer is a call, an index into `Function.calls`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pointers:
+    """The pointers of a function.
+
+    A slot is memory that nothing reaches but the function itself, by constant distances from
+    its start, and those functions that it is passed to. Each is named by the `alloca` that made
+    it or the parameter that brought it.
+    """
+
+    merges: Mapping[str, Merge] = field(default_factory=dict)
+    events: Mapping[int, tuple[PointerEvent, ...]] = field(default_factory=dict)
+    """By block; merges are not among them."""
+    homes: Mapping[str, int] = field(default_factory=dict)
+    """From each pointer that an instruction defines to its block."""
+    results: Mapping[str, int] = field(default_factory=dict)
+    """From names to the calls that returned them."""
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """From names to the aggregates of which they are a field."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """From names to other names of the same pointer, by which the rest of this speaks of it."""
+    locations: Mapping[str, int] = field(default_factory=dict)
+    """Keys for `Program.locate` of what defines them."""
+    addresses: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """From names to the slot that they point into, and the distance from its start."""
+    slots: frozenset[str] = frozenset()
+    pointer_free: frozenset[str] = frozenset()
+    """Memory on the stack whose type has no pointer in it."""
+
+
+def no_pointers() -> Pointers:
+    """Return the pointers of a function of which the reader knows none."""
+    return Pointers()
+
+
 # --- status values: where the integer that a function returns may come from ------------------
 
 
@@ -168,6 +246,18 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class Output:
+    """A pointer is stored where a parameter points to."""
+
+    block: int
+    parameter: str
+    location: int | None = None
+    """Key for `Program.locate`."""
+    passed_on: bool = False
+    """Whether it was itself loaded from memory, and so was made elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
 class Function:
     """A function of the program; block 0 is the entry."""
 
@@ -182,6 +272,14 @@ class Function:
     """Names of its parameters in order, as they occur in `Call.arguments`."""
     location: int | None = None
     """Key for `Program.locate` of the function itself, for calls that have no location."""
+    returns: str = ""
+    """Its return type, as the reader writes types; empty when that is not known."""
+    takes: tuple[str, ...] = ()
+    """The types of its parameters."""
+    outputs: tuple[Output, ...] = ()
+    """Pointers that it hands to its caller."""
+    read_pointers: Callable[[], Pointers] = field(default=no_pointers, repr=False, compare=False)
+    """Reads its pointers, when asked."""
 
 
 @dataclass(frozen=True, slots=True)

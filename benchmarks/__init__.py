@@ -1,0 +1,1 @@
+"""What checking costs, measured against plain Numba: ``python -m benchmarks``."""

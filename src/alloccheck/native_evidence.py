@@ -1,0 +1,100 @@
+"""Contracts for functions that no table names, read from the machine code that will really run.
+
+A constant pointer (ctypes, cffi, a Cython function's address) and an external symbol of a user's
+library are decided by walking the code at their address in this process. Knows the walker's
+answers and the form of a contract; nothing of Numba or reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from alloccheck.analysis.contracts import Contract, ContractTable
+from alloccheck.errors import ProgramError, UsageError
+from alloccheck.symbols import well_known_name
+
+if TYPE_CHECKING:
+    from alloccheck.analysis.native import Decider, NativeAnswer
+
+PREFIX = "native code at "
+"""How a constant address is named where no symbol of a well-known library stands there."""
+
+
+class NativeEvidence:
+    """Answers for the symbols and addresses of one artifact.
+
+    Parameters
+    ----------
+    table : ContractTable
+        Asked first.
+    addresses : mapping of str to int
+        Address of each external symbol that the artifact is bound to.
+
+    Examples
+    --------
+    >>> from alloccheck.analysis.contracts import load_contracts
+    >>> NativeEvidence(load_contracts(), {}).lookup("no such symbol") is None
+    True
+    """
+
+    def __init__(self, table: ContractTable, addresses: Mapping[str, int]) -> None:
+        self._table = table
+        self._addresses = addresses
+        self._answers: dict[int, NativeAnswer | None] = {}
+        self._contracts: dict[str, Contract] = {}
+        self._decider: Decider | None = None
+
+    def name(self, address: int) -> str:
+        """Return the name under which `lookup` answers for a constant address."""
+        return well_known_name(address) or f"{PREFIX}{address:#x}"
+
+    def lookup(self, symbol: str) -> Contract | None:
+        """Return the contract of a symbol or named address; None when nothing is known."""
+        known = self._table.lookup(symbol) or self._contracts.get(symbol)
+        if known is not None:
+            return known
+        if symbol.startswith(PREFIX):
+            address = int(symbol[len(PREFIX) :], 16)
+        elif symbol in self._addresses:
+            address = self._addresses[symbol]
+        else:
+            return None
+        answer = self._decide(address)
+        if answer is None:
+            return None
+        shown = answer.symbol if symbol.startswith(PREFIX) else symbol
+        contract = replace(answer.contract, symbol=shown)
+        self._contracts[symbol] = contract
+        return contract
+
+    def read(self) -> dict[str, Contract]:
+        """Return the contracts that were read from machine code, by the name asked for."""
+        return dict(self._contracts)
+
+    def assumptions(self) -> tuple[tuple[str, str], ...]:
+        """Return the named assumptions on which the walks rest, with what they are used for."""
+        found = {
+            (f"{one.name} ({one.subject})", one.reason)
+            for answer in self._answers.values()
+            if answer is not None
+            for one in answer.evidence.assumptions
+        }
+        return tuple(sorted(found))
+
+    def _decide(self, address: int) -> NativeAnswer | None:
+        if address not in self._answers:
+            self._answers[address] = self._walk(address)
+        return self._answers[address]
+
+    def _walk(self, address: int) -> NativeAnswer | None:
+        if self._decider is None:
+            # The disassembler is only loaded where there is something to read.
+            from alloccheck.analysis.native import Decider
+
+            self._decider = Decider()
+        try:
+            return self._decider.decide(address)
+        except (UsageError, ProgramError):
+            return None

@@ -1,0 +1,1 @@
+"""What stock Numba makes of a function under different orders, each in a process of its own."""

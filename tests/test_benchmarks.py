@@ -1,0 +1,67 @@
+"""The benchmarks: tables from figures, and that the measured functions are what they say."""
+
+import pytest
+from benchmarks.__main__ import SECTIONS, summary, tables, write_into
+from benchmarks.functions import CASES
+
+from documents import ROOT
+
+FIGURES = {
+    "first-call": {
+        "one": {"numba cpu": 1.0, "checked cpu": 0.8, "cpu ratio": 0.8, "wall ratio": 0.9,
+                "share": 0.01},
+        "two": {"numba cpu": 1.0, "checked cpu": 1.3, "cpu ratio": 1.3, "wall ratio": 1.3,
+                "share": 0.03},
+    },
+    "calls": {"scalar": {"numba": 2e-7, "checked": 2.02e-7, "ratio": 1.01}},
+    "memory": {"numba": {"each": 0.3}, "checked": {"each": 0.6, "without cache": 0.4}},
+    "packages": {
+        "small": {"pairs": 3, "outcomes": {"proved": 1, "not proved": 1, "Refused": 1},
+                  "numba cpu": 2.0, "checked cpu": 3.0, "cold cpu": 5.0, "ratio": 1.5,
+                  "ratio without cache": 2.5,
+                  "stages": {"read": 0.01, "solve": 0.01, "compile": 0.8, "close": 0.2}},
+    },
+}  # fmt: skip
+
+
+def test_each_section_has_a_table_that_says_which_goals_are_missed():
+    found = tables(FIGURES)
+    assert list(found) == list(SECTIONS)
+    assert "1.30 (**missed**: goal 1.2)" in found["first-call"]
+    assert "1.010 (met: goal 1.02)" in found["calls"]
+    assert "0.60 (**missed**: goal 0.5)" in found["memory"]
+    assert "| small | 3 | 1 / 1 / 1 | 2.0 | 3.0 | 1.50 | 2.50 | 2.0 % |" in found["packages"]
+    assert "| 1.05 (**missed**: goal 0.9) |" in summary(FIGURES)
+
+
+def test_tables_go_between_the_markers_of_the_documents(tmp_path):
+    copy = tmp_path / "performance.md"
+    copy.write_text((ROOT / "docs" / "performance.md").read_text())
+    write_into(copy, tables(FIGURES))
+    for table in tables(FIGURES).values():
+        assert table in copy.read_text()
+    with pytest.raises(SystemExit, match="no place for"):
+        write_into(copy, {"elsewhere": ""})
+
+
+def test_the_documents_hold_measured_tables():
+    text = (ROOT / "docs" / "performance.md").read_text()
+    for name in SECTIONS:
+        inside = text.split(f"<!-- begin {name} -->")[1].split(f"<!-- end {name} -->")[0]
+        assert inside.count("\n|") >= 4, name
+    readme = (ROOT / "README.md").read_text()
+    assert readme.split("<!-- begin figures -->")[1].count("goal") >= 6
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [("trivial", 2.0), ("loop", 140.0), ("array expression", 148.0), ("recursion", 55),
+     ("dict", 7), ("string", "ABC!"), ("exceptions", 1.0)],
+)  # fmt: skip
+def test_measured_functions_compute_what_they_say(case, expected):
+    function, arguments = CASES[case]
+    assert function(*arguments()) == expected
+
+
+def test_at_least_twelve_functions_are_measured():
+    assert len(CASES) >= 12

@@ -1,0 +1,48 @@
+"""Contracts in the settings reach the verdict of `alloccheck check`."""
+
+import subprocess
+import sys
+
+import pytest
+
+from alloccheck.cli.check import user_contracts
+from alloccheck.config import Config
+from alloccheck.errors import ContractError
+
+PROGRAM = "import math\n\n\ndef f(x):\n    return math.sin(x)\n"
+SETTINGS = """
+[tool.alloccheck.signatures]
+"waves:f" = ["float64(float64)"]
+"""
+CONTRACT = """
+[[tool.alloccheck.contracts]]
+symbol = "sin"
+effects = ["allocate"]
+override = true
+reason = "this board's sin keeps a log"
+source = "board.h:7"
+"""
+
+
+def check(folder):
+    return subprocess.run(
+        [sys.executable, "-m", "alloccheck", "check", "waves:f"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_contract_in_the_settings_decides(tmp_path):
+    (tmp_path / "waves.py").write_text(PROGRAM)
+    (tmp_path / "pyproject.toml").write_text(SETTINGS)
+    assert check(tmp_path).returncode == 0
+    (tmp_path / "pyproject.toml").write_text(SETTINGS + CONTRACT)
+    done = check(tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "this board's sin keeps a log" in done.stdout
+
+
+def test_a_contract_without_a_symbol_is_refused():
+    with pytest.raises(ContractError, match="needs a `symbol`"):
+        user_contracts(Config(contracts=({"effects": [], "reason": "r", "source": "s"},)))
