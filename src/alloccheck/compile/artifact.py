@@ -508,9 +508,6 @@ def _load(
         job=job,
         configuration=Configuration.current(),
         result=result._replace(
-            # The world's contexts would keep the whole of it alive with every artifact.
-            typing_context=isolation.global_typing_context(),
-            target_context=isolation.global_target_context(),
             entry_point=entry_point,
             library=library,
             environment=closed.environment,
