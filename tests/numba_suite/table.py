@@ -83,7 +83,12 @@ def judge(
         return kind, None
     if kind == "not applicable":
         left = sorted(entry.get("stock", {}))
-        return kind, f"compiled by Numba itself: {left[0]}" if left else "compiles nothing by jit"
+        return (
+            kind,
+            f"compiled by Numba itself: {left[0]}"
+            if left
+            else "compiles nothing by jit in its own process",
+        )
     reason = explanations.of(identifier, entry.get("refused", ()))
     if reason is None:
         return kind, None
