@@ -143,7 +143,9 @@ def document(stored: dict[str, Any], explanations: Explanations) -> str:
     passes = sum(total.values())
     applicable = passes - total["not applicable"]
     share = 100.0 * total["same"] / applicable
-    versions = ", ".join(f"{name} {version}" for name, version in stored["versions"].items())
+    versions = ", ".join(
+        f"{name} {version}" for name, version in sorted(stored["versions"].items())
+    )
     lines = [
         "# What Numba's own tests say",
         "",
