@@ -214,4 +214,4 @@ def test_wrappers_that_compile_callees_of_their_own():
         return len(values)
 
     assert size({1, 2, 3}) == 3
-    assert size({"a", "b"}) == 2
+    assert size({1.5, 2.5}) == 2
