@@ -27,10 +27,12 @@ FLOORS = {
         "findings",
         "help",
         "native_cache",
+        "native_evidence",
         "symbols",
         "verification",
     ),
     "use": (
+        "__main__",
         "alloccheck",
         "binding",
         "cli",
@@ -228,7 +230,7 @@ def test_every_module_says_what_it_is():
 
 def test_architecture_names_every_floor_and_room():
     text = (ROOT / "ARCHITECTURE.md").read_text()
-    rooms = {name.split(".")[0] for name in ALL} - {"alloccheck"}
+    rooms = {name.split(".")[0] for name in ALL} - {"alloccheck", "__main__"}
     missing = [room for room in rooms if not re.search(rf"`{room}(/|\.py|`)", text)]
     assert not missing
     for floor in FLOORS:

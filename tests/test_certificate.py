@@ -3,6 +3,7 @@
 import ctypes
 import json
 import textwrap
+from pathlib import Path
 
 import llvmlite.binding as ll
 import numpy as np
@@ -16,6 +17,8 @@ from alloccheck.certificate import Certificate, compare
 from alloccheck.cli import main
 from alloccheck.compile.provenance import value_digest
 from alloccheck.verification import verify
+
+DOCS = Path(__file__).parent.parent / "docs"
 
 TABLE = np.arange(4.0)
 GAIN = 2.0
@@ -37,7 +40,7 @@ def unrelated(x):
 
 
 def root(x):
-    return early(inner(x)) + TABLE[1] + np.pi
+    return early(inner(x)) + TABLE[1] + np.sin(x) * np.pi
 
 
 def certificate(function=root, signature="float64(float64)", **options):
@@ -126,6 +129,38 @@ def test_json_round_trip():
     assert Certificate.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
+def conforms(data, schema):
+    """Check data against the part of JSON Schema that our schema uses."""
+    if "const" in schema:
+        return data == schema["const"]
+    if "enum" in schema:
+        return data in schema["enum"]
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    types = {"string": str, "boolean": bool, "null": type(None), "object": dict, "array": list}
+    if not any(isinstance(data, types[one]) for one in kinds):
+        return False
+    if isinstance(data, list):
+        return all(conforms(one, schema["items"]) for one in data)
+    if not isinstance(data, dict):
+        return True
+    known, others = schema.get("properties", {}), schema["additionalProperties"]
+    return data.keys() >= set(schema.get("required", ())) and all(
+        conforms(one, known[key]) if key in known else bool(others) and conforms(one, others)
+        for key, one in data.items()
+    )
+
+
+def test_json_conforms_to_the_documented_schema():
+    schema = json.loads((DOCS / "certificate.schema.json").read_text())
+    data = certificate().to_json()
+    assert data["sources"] and data["captures"] and data["externals"]
+    assert conforms(data, schema)
+    for key in data:
+        assert not conforms({k: v for k, v in data.items() if k != key}, schema)
+    assert not conforms({**data, "more": 1}, schema)
+    assert not conforms({**data, "proved": "yes"}, schema)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -133,7 +168,7 @@ def test_json_round_trip():
         (lambda d: d.pop("digest"), "digest must be a str, found None"),
         (lambda d: d.update(proved="yes"), "proved must be a bool, found 'yes'"),
         (lambda d: d.update(guarantee="fast"), "guarantee must be a guarantee, found 'fast'"),
-        (lambda d: d["externals"].append({"symbol": 3}), r"externals\[0\].symbol must be a str"),
+        (lambda d: d["externals"].append({"symbol": 3}), r"externals\[1\].symbol must be a str"),
         (lambda d: d.update(sources=[7]), r"sources\[0\]. must be an object"),
         (lambda d: d.update(signed=True), "unknown key 'signed'"),
     ],

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 from numba import njit, types
+from numba.core.errors import NumbaError
 
 from alloccheck import Effect, Path, Refused, analyze, check, hermetic
 from alloccheck.analysis import contracts as table
-from alloccheck.analysis import paths, refcounts, solve
+from alloccheck.analysis import paths, solve
 from alloccheck.compile import artifact, isolation, recursion, world
-from alloccheck.errors import CompileError
+from alloccheck.errors import AllocCheckException, CompileError
 from alloccheck.findings import findings_from
 from alloccheck.program.llvm import read_module
 from analysis_samples import contract, ir
@@ -245,7 +246,10 @@ def recursive_value() -> float:
 
 def object_mode() -> str:
     case = load_case(CASES / "linear_solve_in_object_mode.py")
-    return outcome(case.entry, case.signature)
+    try:
+        return outcome(case.entry, case.signature)
+    except AttributeError:  # code that was never refused meets what is no dispatcher
+        return "crashes"
 
 
 # --- deletions ----------------------------------------------------------------------------------
@@ -277,8 +281,8 @@ def no_blocks(self):
 def externals_without(change: Callable[[Any, Any], Any]) -> Delete:
     original = solve._Solver._external
 
-    def external(self, symbol, shown):
-        return change(self.contracts(symbol), original(self, symbol, shown))
+    def external(self, symbol, *rest):
+        return change(self.contracts(symbol), original(self, symbol, *rest))
 
     return instead(solve._Solver, "_external", external)
 
@@ -286,10 +290,10 @@ def externals_without(change: Callable[[Any, Any], Any]) -> Delete:
 def targets_pass(kind: Any) -> Delete:
     original = solve._Solver._reach
 
-    def reach(self, call):
+    def reach(self, site, call):
         if isinstance(call.target, kind):
             return solve._Reach(statuses=solve.FULL)
-        return original(self, call)
+        return original(self, site, call)
 
     return instead(solve._Solver, "_reach", reach)
 
@@ -300,10 +304,11 @@ def one_variant_for_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def accept_the_first_round(patch: pytest.MonkeyPatch) -> None:
-    def once(build, unify, **options):
-        return build(recursion.RoundRecursion({})), 1
+    def keep(self, key, found):
+        self._inferred[key] = types.unliteral(found)
 
-    patch.setattr(artifact, "compile_to_fixpoint", once)
+    patch.setattr(recursion.RoundRecursion, "inferred", keep)
+    patch.setattr(recursion.Outcome, "settled", True)
 
 
 def nothing_refuses(self, message):
@@ -352,18 +357,14 @@ RULES = (
         False,
     ),
     Rule(
-        "a matched increment and decrement free nothing",
-        instead(refcounts, "_matched", lambda function, increfs, decrefs: []),
+        "a release that undoes an increment frees nothing",
+        instead(solve, "decided_decrefs", lambda *arguments, **more: {}),
         lambda: proved(MATCHED_COUNTS),
         True,
     ),
     Rule(
         "an argument is held by the caller",
-        instead(
-            refcounts,
-            "_held_parameters",
-            lambda program, running, callees, names: {name: set() for name in running},
-        ),
+        instead(solve, "decided_decrefs", lambda *arguments, **more: {}),
         lambda: proved(ARGUMENT_COUNT),
         True,
     ),
@@ -445,7 +446,7 @@ def test_deleting_the_rule_changes_the_answer(rule, monkeypatch):
         rule.delete(patch)
         try:
             without = rule.ask()
-        except Exception as error:  # without the rule anything may come out but the answer
+        except (AllocCheckException, NumbaError) as error:
             without = error
     assert without != rule.answer
     assert rule.ask() == rule.answer

@@ -527,3 +527,22 @@ def test_interrupted_compiles_put_everything_back(monkeypatch):
     monkeypatch.undo()
     assert differences(before, picture()) == {}
     assert analyze(callee, "(float64,)").ok
+
+
+def test_no_module_of_numbas_is_first_imported_inside_a_world():
+    # Each costs an exchange of the whole of Numba's memory, see `numba_internals`.
+    script = """
+        import sys
+        import numba
+        from alloccheck.compile import recursion, world
+        world.install()
+        before = set(sys.modules)
+        fresh = world.World(recursion.RoundRecursion({}), world.FunctionVariants())
+        with fresh.active():
+            pass
+        print(*(set(sys.modules) - before))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
+    )
+    assert [name for name in done.stdout.split() if name.startswith("numba.")] == []

@@ -19,6 +19,7 @@ from alloccheck.errors import (
 
 if TYPE_CHECKING:
     from alloccheck.check import analyze, check_call
+    from alloccheck.compile.prepare import prepare_thread
     from alloccheck.decorators import check_allocs, hermetic, nonblocking
     from alloccheck.dispatcher import AllocCheckWarning, CheckedDispatcher
     from alloccheck.findings import Finding, Report
@@ -48,6 +49,7 @@ __all__ = [
     "check_call",
     "hermetic",
     "nonblocking",
+    "prepare_thread",
 ]
 
 _LAZY = {
@@ -58,6 +60,7 @@ _LAZY = {
     "nonblocking": "alloccheck.decorators",
     "AllocCheckWarning": "alloccheck.dispatcher",
     "CheckedDispatcher": "alloccheck.dispatcher",
+    "prepare_thread": "alloccheck.compile.prepare",
     "Finding": "alloccheck.findings",
     "Report": "alloccheck.findings",
 }

@@ -31,7 +31,7 @@ CRASHES = 6
 
 
 def read(path: Path) -> tuple[dict[str, dict[str, Any]], str | None, bool]:
-    """Return results by test, the test that started and did not end, and whether it finished."""
+    """Return results by test, the test that did not end, and whether the module finished."""
     results: dict[str, dict[str, Any]] = {}
     pending, finished = None, False
     if not path.exists():

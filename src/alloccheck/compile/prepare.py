@@ -14,6 +14,7 @@ from alloccheck.compile import numba_internals  # noqa: F401  (the version gate)
 
 # isort: split
 import llvmlite.binding as ll
+from numba import _helperlib
 
 _KINDS = "sdcz"
 _WIDTH = {"s": 4, "d": 8, "c": 8, "z": 16}
@@ -100,3 +101,35 @@ def prepare(symbols: Iterable[str]) -> frozenset[str]:
         if trigger is not None and address and trigger(address) and trigger(address):
             done.add(symbol)
     return frozenset(done)
+
+
+_THREAD_STATES = ("get_py_random_state", "get_np_random_state", "get_internal_random_state")
+"""Numba's helpers that make a thread's random state when the thread first asks for it."""
+
+
+def prepare_thread() -> None:
+    """Do now, in the calling thread, what Numba's helpers would do at the thread's first call.
+
+    Each thread has random states of its own, which Numba makes and seeds when they are first
+    needed: under the GIL, importing ``os`` and allocating. Call this once in a real-time thread
+    before its work starts; then check its functions with ``first_call="allow"``.
+
+    Raises
+    ------
+    RuntimeError
+        When a state could not be made.
+
+    Examples
+    --------
+    >>> prepare_thread()
+
+    Notes
+    -----
+    Numba's source: ``numba/_random.c``, ``numba_get_py_random_state`` and its siblings.
+    """
+    for name in _THREAD_STATES:
+        get = ctypes.CFUNCTYPE(ctypes.c_void_p)(_helperlib.c_helpers[name])
+        first = get()
+        # The second answer is the same state only when the first has set it up.
+        if not first or get() != first:
+            raise RuntimeError(f"Numba's helper {name} made no state for this thread")

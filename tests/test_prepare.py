@@ -1,0 +1,59 @@
+"""Lazy set-up is triggered before it can happen in a real-time thread, and shows in the verdict."""
+
+import threading
+
+import numpy as np
+from numba import njit
+
+from alloccheck import analyze, prepare_thread
+from alloccheck.oracle import Oracle
+
+
+def draw(n):
+    total = 0.0
+    for _ in range(n):
+        total += np.random.random()
+    return total
+
+
+def product(a, b):
+    return np.dot(a, b)
+
+
+def test_a_thread_is_prepared_once_and_stays_so():
+    seen = []
+
+    def work():
+        prepare_thread()
+        prepare_thread()
+        seen.append(njit(draw)(3))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert 0.0 <= seen[0] <= 3.0
+
+
+def test_what_is_lazy_per_thread_stays_a_finding_whose_help_names_the_remedy():
+    report = analyze(draw, "float64(int64)")
+    assert not report.ok
+    assert {str(one.occasion) for one in report.findings} == {"first call per thread"}
+    assert all("prepare_thread()" in one.help for one in report.findings)
+    assert analyze(draw, "float64(int64)", first_call="allow").ok
+
+
+def test_blas_is_set_up_before_the_proof():
+    vectors = "float64(float64[::1], float64[::1])"
+    assert analyze(product, vectors).ok
+    assert not analyze(product, vectors, first_call="forbid").ok
+    assert "numba_xxdot" in analyze(product, vectors).certificate.prepared
+
+
+draw_jit = njit(draw)
+
+
+def test_after_preparation_the_first_call_takes_nothing():
+    with Oracle() as oracle:
+        bare = oracle.count(draw_jit, 3, calls=2, fresh=True)
+        assert bare.first_call.allocations > 0
+        assert bare.allocations == 0
