@@ -206,3 +206,12 @@ def test_artifacts_do_not_keep_the_worlds_that_made_them():
         assert factorial(4) == 24
         kept.append(factorial)
     assert worlds() <= before + 1
+
+
+def test_wrappers_that_compile_callees_of_their_own():
+    @hermetic
+    def size(values):
+        return len(values)
+
+    assert size({1, 2, 3}) == 3
+    assert size({1.5, 2.5}) == 2

@@ -83,7 +83,12 @@ def judge(
         return kind, None
     if kind == "not applicable":
         left = sorted(entry.get("stock", {}))
-        return kind, f"compiled by Numba itself: {left[0]}" if left else "compiles nothing by jit"
+        return (
+            kind,
+            f"compiled by Numba itself: {left[0]}"
+            if left
+            else "compiles nothing by jit in its own process",
+        )
     reason = explanations.of(identifier, entry.get("refused", ()))
     if reason is None:
         return kind, None
@@ -138,7 +143,9 @@ def document(stored: dict[str, Any], explanations: Explanations) -> str:
     passes = sum(total.values())
     applicable = passes - total["not applicable"]
     share = 100.0 * total["same"] / applicable
-    versions = ", ".join(f"{name} {version}" for name, version in stored["versions"].items())
+    versions = ", ".join(
+        f"{name} {version}" for name, version in sorted(stored["versions"].items())
+    )
     lines = [
         "# What Numba's own tests say",
         "",

@@ -30,8 +30,9 @@ from alloccheck.errors import Refused
 
 # isort: split
 from numba import _dynfunc
-from numba.core import config, types, typing
+from numba.core import config, targetconfig, types, typing
 from numba.core.codegen import _CFG
+from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment
 
@@ -310,7 +311,9 @@ def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
         bodies.append(generator.mangled_name)
         entries.append(generator.mangled_name)
     c_entries = None
-    with context.push_code_library(library), library.adding_entries():
+    # Wrappers compile callees, too (the hash of a set's items, say): as the function would.
+    inherited = targetconfig.ConfigStack().enter(world.root_flags())
+    with inherited, context.push_code_library(library), library.adding_entries():
         for one in wrapped:
             context.create_cpython_wrapper(
                 library,
@@ -488,6 +491,10 @@ def _image(closed: _Closed, engine: _Engine, slots: list[Slot]) -> Image:
     return replace(locate(closed.object_file, address_of), slots=tuple(slots))
 
 
+def _has_own_pipeline(world: World) -> bool:
+    return world.root._compiler.pipeline_class is not Compiler
+
+
 def _load(
     job: CompileJob,
     world: World,
@@ -543,7 +550,8 @@ def _load(
             # A world is dropped when its job is done; whoever asks gets the user's contexts.
             typing_context=isolation.global_typing_context(),
             target_context=isolation.global_target_context(),
-            metadata={},
+            # Numba's own is large and serves nobody; that of a user's pipeline may be asked for.
+            metadata=result.metadata if _has_own_pipeline(world) else {},
             reload_init=(),
         ),
         symbol=descriptor.mangled_name,

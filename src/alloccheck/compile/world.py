@@ -23,6 +23,7 @@ from alloccheck.errors import Refused
 from numba.core import dispatcher, errors, funcdesc, registry, sigutils, types, typing
 from numba.core import target_extension as te
 from numba.core.compiler import Compiler
+from numba.core.compiler import Flags as CompilerFlags
 from numba.core.decorators import jit
 from numba.core.runtime import rtsys
 from numba.np.ufunc.dufunc import DUFunc
@@ -476,6 +477,13 @@ class World:
             )
             self._clones[key] = found = (job.function, root)
         return found[1]
+
+    def root_flags(self) -> Any:
+        """Return the compile flags of the present job's function."""
+        compiler = self.root._compiler
+        flags = CompilerFlags()
+        compiler.targetdescr.options.parse_as_flags(flags, compiler.targetoptions)
+        return compiler._customize_flags(flags)
 
     def _root_identity(self, job: CompileJob) -> Identity:
         if job.dispatcher is not None:
