@@ -18,10 +18,11 @@ from numba import guvectorize, njit, typeof, types, vectorize
 from numba.experimental import jitclass
 from numba.extending import intrinsic, overload, register_jitable
 
-from alloccheck import analyze, assume
+import attack_programs
+from alloccheck import analyze, assume, oracle
 from alloccheck.compile import canonical
 
-F, I = types.float64, types.int64
+F = types.float64
 V = types.Array(F, 1, "C")
 
 
@@ -228,7 +229,7 @@ def function_in_tuple():
 
 def array_in_tuple():
     f, space = written("def f(i): return both[1][i]", both=(np.zeros(3), np.zeros(3)))
-    return f, (I,), lambda: space["both"][1].fill(1.0)
+    return f, (types.int64,), lambda: space["both"][1].fill(1.0)
 
 
 def digits_of_record():
@@ -236,7 +237,7 @@ def digits_of_record():
     f, space = written("def f(i): return record.a", record=one)
     one["a"], other = 1.0, one.copy()
     other["a"] = 1.0 + 2**-50
-    return f, (I,), lambda: space.update(record=other)
+    return f, (types.int64,), lambda: space.update(record=other)
 
 
 def sign_of_nan():
@@ -270,7 +271,7 @@ def enumeration_of_one_name():
         return enum.IntEnum("Kind", {"A": value, "B": 2})
 
     f, space = written("def f(x): return 1.0 if x == Kind.A else 2.0", Kind=made(1))
-    return f, (I,), lambda: space.update(Kind=made(5))
+    return f, (types.int64,), lambda: space.update(Kind=made(5))
 
 
 CHANGES = [
@@ -333,3 +334,26 @@ def test_what_was_changed_is_compiled_anew(attack, monkeypatch):
     assert kept == answer(f, signature)
     assert kept != first
     assert kept[0] is (attack in WITHOUT_ALLOCATION)
+
+
+# --- programs that hide what they do --------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", attack_programs.PROGRAMS)
+def test_hidden_allocation_is_found_and_none_is_invented(name):
+    program = attack_programs.PROGRAMS[name]
+    assert analyze(program.function, program.signature).ok is not program.allocates
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", attack_programs.PROGRAMS)
+def test_programs_really_do_what_they_are_said_to(name):
+    program = attack_programs.PROGRAMS[name]
+    arguments = [
+        oracle.made_by(attack_programs.argument, name, i) for i in range(len(program.arguments))
+    ]
+    counts = oracle.count_effects(oracle.made_by(attack_programs.entry, name), *arguments)
+    assert counts.artifact
+    assert counts.steady.outcome == "returned"
+    assert (counts.allocations > 0) is program.allocates, str(counts)

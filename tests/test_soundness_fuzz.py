@@ -1,4 +1,4 @@
-"""A few random programs whose proofs the oracle cannot refute; ``python -m tests.fuzz.soak`` has more."""
+"""Random programs whose proofs the oracle cannot refute; ``python -m tests.fuzz.soak`` has more."""
 
 from __future__ import annotations
 

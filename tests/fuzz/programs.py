@@ -1,7 +1,7 @@
 """Writes random typed programs: a module's text for each seed. Knows nothing of proofs.
 
-A program takes two contiguous arrays, a strided one, a matrix, an integer, a float, a typed list and
-a typed dict, some of them overlapping in memory, and does a few random things with them.
+A program takes two contiguous arrays, a strided one, a matrix, an integer, a float, a typed list,
+a typed dict and a string, arrays overlapping in memory, and does a few random things with them.
 """
 
 from __future__ import annotations
@@ -143,7 +143,8 @@ def arguments(k):
         items.append(float(i))
         table[i] = float(i)
     square = np.linspace(0.5, 2.0, size * size).reshape(size, size) + np.eye(size)
-    return x, y, memory[:2 * size:2], square, (0, 2, 5)[k % 3], 0.75, items, table, ("", "ab", "é")[k % 3]
+    number, text = (0, 2, 5)[k % 3], ("", "ab", "é")[k % 3]
+    return x, y, memory[:2 * size:2], square, number, 0.75, items, table, text
 '''
 
 SMOOTH = """@guvectorize(["(float64[:], float64[:])"], "(k)->(k)")
