@@ -13,7 +13,7 @@ from alloccheck.effects import Guarantee
 from fuzz.programs import program
 from fuzz.trial import Outcome, trial
 
-SEEDS = (0, 2, 3, 5, 6, 7)
+SEEDS = (0, 3, 5, 6, 7)
 
 
 @pytest.fixture(scope="module")

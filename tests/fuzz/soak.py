@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import time
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -16,8 +17,12 @@ from alloccheck.errors import AllocCheckException
 from fuzz.trial import Outcome, trial
 
 
-def soak(seeds: range) -> tuple[list[Outcome], int]:
-    """Return what came of each program, and how many did not compile."""
+def soak(seeds: range, seconds: float) -> tuple[list[Outcome], int]:
+    """Return what came of each program, and how many did not compile.
+
+    No program is begun after so many seconds.
+    """
+    started = time.monotonic()
     found: list[Outcome] = []
     rejected = 0
     tests = str(Path(__file__).parents[1])
@@ -28,6 +33,8 @@ def soak(seeds: range) -> tuple[list[Outcome], int]:
         oracle.Oracle(environment=environment) as witness,
     ):
         for seed in seeds:
+            if time.monotonic() - started > seconds:
+                break
             try:
                 outcomes = trial(seed, Path(folder), witness, all_programs=True)
             except (AllocCheckException, oracle.RemoteError) as error:
@@ -47,11 +54,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("number", type=int)
     parser.add_argument("--first", type=int, default=0, help="first seed")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so long")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     seeds = range(asked.first, asked.first + asked.number)
-    found, rejected = soak(seeds)
-    print(f"programs {asked.number}, of which did not compile {rejected}")
+    found, rejected = soak(seeds, asked.seconds)
+    print(f"programs {len({one.seed for one in found})}, not compiled {rejected} more")
     for guarantee in dict.fromkeys(one.guarantee for one in found):
         mine = [one for one in found if one.guarantee is guarantee and one.returned]
         proved = [one for one in mine if one.proved]
