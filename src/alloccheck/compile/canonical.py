@@ -15,10 +15,13 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from alloccheck.compile.captures import captured_values, fingerprint
+from alloccheck.compile.captures import class_fingerprint, function_fingerprint
 from alloccheck.compile.job import CompileJob, Configuration
 from alloccheck.compile.recursion import RoundLost, RoundRecursion
 from alloccheck.compile.world import FunctionVariants, World
+
+# isort: split
+from numba.core.types import ClassType
 
 SWITCH = "ALLOCCHECK_CANONICAL_CACHE"
 """Environment variable; ``0`` makes every compile start from an empty world."""
@@ -47,7 +50,7 @@ class CanonicalCache:
         self._limit = function_limit
         self._world: World | None = None
         self._configuration: Configuration | None = None
-        self._fingerprints: dict[int, tuple[Any, tuple[tuple[str, tuple[Any, ...]], ...]]] = {}
+        self._fingerprints: dict[int, tuple[Any, tuple[Any, ...]]] = {}
         self._declarations: tuple[int, ...] = ()
         self._recursive: set[int] = set()
         self._busy = threading.Lock()
@@ -128,19 +131,20 @@ class CanonicalCache:
             return False
         if self.functions() > self._limit or world.declarations() != self._declarations:
             return False
-        return all(
-            known == _fingerprints(function) for function, known in self._fingerprints.values()
-        )
+        return all(known == _fingerprint(one) for one, known in self._fingerprints.values())
 
     def _remember(self, world: World) -> None:
         self._declarations = world.declarations()
-        for function in world.user_functions():
-            if id(function) not in self._fingerprints:
-                self._fingerprints[id(function)] = (function, _fingerprints(function))
+        for one in world.sources():
+            if id(one) not in self._fingerprints:
+                self._fingerprints[id(one)] = (one, _fingerprint(one))
 
 
-def _fingerprints(function: Callable[..., Any]) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-    return tuple((path, fingerprint(value)) for path, value in captured_values(function))
+def _fingerprint(source: Any) -> tuple[Any, ...]:
+    """Return the key of a Python function, or of the type of a jitclass."""
+    if isinstance(source, ClassType):
+        return class_fingerprint(source)
+    return function_fingerprint(source)
 
 
 shared = CanonicalCache()

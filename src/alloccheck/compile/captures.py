@@ -7,8 +7,9 @@ whether the values are still the ones that were frozen.
 from __future__ import annotations
 
 import hashlib
+import weakref
 from collections.abc import Callable, Iterator
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from alloccheck.compile import numba_internals  # noqa: F401  (the version gate)
 # isort: split
 from numba.core.dispatcher import Dispatcher
 from numba.core.types import ClassType
+from numba.np.ufunc.dufunc import DUFunc
 
-_PLAIN = (int, float, complex, bool, str, bytes, type(None), np.generic)
+_PLAIN = (int, bool, str, bytes, type(None))
 _BY_ADDRESS = 1_000_000
 """Arrays of more bytes than this are captured by address, not by content."""
 
@@ -73,19 +75,113 @@ def _names(code: CodeType) -> set[str]:
     return found
 
 
-def _with_attributes(path: str, value: Any, names: list[str]) -> Iterator[tuple[str, Any]]:
+def _with_attributes(
+    path: str, value: Any, names: list[str], above: frozenset[int] = frozenset()
+) -> Iterator[tuple[str, Any]]:
     yield path, value
-    if isinstance(value, ModuleType):
+    # A module may be reached through any number of others, and through itself.
+    if isinstance(value, ModuleType) and id(value) not in above:
         own = vars(value)
         for name in names:
             if name in own:
-                attribute = own[name]
-                yield f"{path}.{name}", attribute
-                if isinstance(attribute, ModuleType):
-                    inner = vars(attribute)
-                    for deeper in names:
-                        if deeper in inner:
-                            yield f"{path}.{name}.{deeper}", inner[deeper]
+                yield from _with_attributes(f"{path}.{name}", own[name], names, above | {id(value)})
+
+
+class Same:
+    """Equal to another of the same object alone; never to one of an object that is gone.
+
+    An address alone does not tell objects apart: a new one may get that of one that was deleted.
+
+    Parameters
+    ----------
+    value : object
+        Kept alive only where Python knows no weak references to it.
+    """
+
+    __slots__ = ("_get",)
+
+    def __init__(self, value: Any) -> None:
+        try:
+            self._get: Callable[[], Any] = weakref.ref(value)
+        except TypeError:
+            self._get = lambda: value
+
+    def __eq__(self, other: object) -> bool:
+        mine = self._get()
+        return isinstance(other, Same) and mine is not None and mine is other._get()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def function_fingerprint(function: Callable[..., Any]) -> tuple[Any, ...]:
+    """Return a key that changes when Numba would make something else of a Python function.
+
+    Parameters
+    ----------
+    function : Callable
+        A Python function.
+
+    Returns
+    -------
+    tuple
+        Of its code, its defaults, the trust declared for it, and all that it captures.
+
+    Examples
+    --------
+    >>> def scale(x, by=2.0):
+    ...     return x * by
+    >>> before = function_fingerprint(scale)
+    >>> scale.__defaults__ = (3.0,)
+    >>> function_fingerprint(scale) == before
+    False
+    """
+    from alloccheck.compile.world import ASSUMPTION_ATTRIBUTE
+
+    named = function.__kwdefaults__ or {}
+    return (
+        Same(function.__code__),
+        tuple(fingerprint(one) for one in function.__defaults__ or ()),
+        tuple((name, fingerprint(one)) for name, one in sorted(named.items())),
+        getattr(function, ASSUMPTION_ATTRIBUTE, None),
+        tuple((path, fingerprint(value)) for path, value in captured_values(function)),
+    )
+
+
+def plain_functions(function: Callable[..., Any]) -> Iterator[FunctionType]:
+    """Yield a Python function and all that may run, or be inlined, in its place; each once.
+
+    Functions that choose an overload's implementation call others in Python. Dispatchers that are
+    inlined leave no trace of their own.
+
+    Parameters
+    ----------
+    function : Callable
+        A Python function.
+    """
+    seen: set[int] = set()
+    waiting: list[Any] = [function]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Dispatcher) and one.targetoptions.get("inline", "never") != "never":
+            one = one.py_func
+        if isinstance(one, FunctionType) and id(one) not in seen and not _of_libraries(one):
+            seen.add(id(one))
+            yield one
+            waiting.extend(value for _, value in captured_values(one))
+
+
+def _of_libraries(function: FunctionType) -> bool:
+    """Return whether nobody rebinds what a function refers to: it is NumPy's or Numba's."""
+    return (function.__module__ or "").partition(".")[0] in ("numpy", "numba", "llvmlite")
+
+
+def class_fingerprint(class_type: ClassType) -> tuple[Any, ...]:
+    """Return a key that changes when a method or property of a jitclass is replaced."""
+    return tuple(
+        (name, tuple(map(Same, one.values())) if isinstance(one, dict) else Same(one))
+        for table in (class_type.jit_methods, class_type.jit_static_methods, class_type.jit_props)
+        for name, one in table.items()
+    )
 
 
 def fingerprint(value: Any) -> tuple[Any, ...]:
@@ -111,6 +207,11 @@ def fingerprint(value: Any) -> tuple[Any, ...]:
     >>> fingerprint(a) == before
     False
     """
+    if isinstance(value, np.generic):
+        # How a record is printed leaves out fields, or digits.
+        return (type(value), str(value.dtype), value.tobytes())
+    if isinstance(value, float | complex):
+        return (type(value), np.array(value).tobytes())
     if isinstance(value, _PLAIN):
         return (type(value), repr(value))
     if isinstance(value, tuple):
@@ -120,15 +221,25 @@ def fingerprint(value: Any) -> tuple[Any, ...]:
     if isinstance(value, np.ndarray):
         shape = (value.shape, value.strides, str(value.dtype))
         if value.nbytes > _BY_ADDRESS or value.dtype.hasobject:
-            return (np.ndarray, id(value), value.ctypes.data, shape)
+            return (np.ndarray, Same(value), value.ctypes.data, shape)
         return (np.ndarray, shape, hashlib.sha256(value.tobytes()).digest())
     if isinstance(value, Dispatcher):
         declared = () if value._can_compile else tuple(map(str, value.nopython_signatures))
-        return (id(value), value._can_compile, declared, repr(value.targetoptions), _trust(value))
+        return (
+            Same(value),
+            value._can_compile,
+            declared,
+            repr(value.targetoptions),
+            repr(value.locals),
+            _trust(value),
+        )
+    if isinstance(value, DUFunc):
+        declared = tuple(map(str, value._dispatcher.overloads)) if value._frozen else ()
+        return (Same(value), value._frozen, declared)
     class_type = getattr(value, "class_type", None)
     if isinstance(class_type, ClassType):
-        return (id(value), *(id(one) for one in class_type.jit_methods.values()))
-    return (id(value),)
+        return (Same(value), class_fingerprint(class_type))
+    return (Same(value),)
 
 
 def _trust(dispatcher: Any) -> Any:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from alloccheck.compile import isolation
+from alloccheck.compile.captures import plain_functions
 from alloccheck.compile.contexts import WorldContext, WorldLibrary, WorldTypingContext
 from alloccheck.compile.isolation import TARGET, HermeticCPU, hermetic_target, inherited_flags
 from alloccheck.compile.job import CompileJob
@@ -266,6 +267,7 @@ class World:
         self._identities: dict[int, tuple[Any, Identity]] = {}
         self._clones: dict[Identity, tuple[Any, WorldDispatcher]] = {}
         self._counterparts: dict[int, tuple[Any, Any]] = {}
+        self._classes: dict[int, tuple[Any, tuple[Any, ...]]] = {}
         self.root: WorldDispatcher
         """Counterpart of the function that the present job is about."""
         self._root: tuple[Any, WorldDispatcher] | None = None
@@ -304,11 +306,31 @@ class World:
         """Return a key that changes when overloads or lowerings are registered with Numba."""
         return self.target_context.declarations()
 
-    def user_functions(self) -> Iterator[Any]:
-        """Yield the Python functions compiled here that are not Numba's own."""
+    def sources(self) -> Iterator[Any]:
+        """Yield all that could be changed by a user and that this world's code was made of.
+
+        Python functions that are not Numba's own: those compiled here, kernels of ufuncs, and
+        those that chose an overload's implementation. And the types of jitclasses.
+        """
         for one in self.dispatchers:
-            if one.overloads and not _is_of_numba(one.py_func):
-                yield one.py_func
+            if _is_of_numba(one.py_func):
+                continue
+            # One that is inlined has no overloads, but what it calls may have changed as well.
+            yield from plain_functions(one.py_func)
+            for result in one.overloads.values():
+                if id(result) not in self._classes:
+                    self._classes[id(result)] = (result, _class_types(result))
+                yield from self._classes[id(result)][1]
+        for original, _ in self._counterparts.values():
+            if isinstance(original, DUFunc):
+                yield original._dispatcher.py_func
+            elif isinstance(original, GUFunc):
+                yield original.gufunc_builder.py_func
+        for template, _ in self.memory.class_dicts:
+            for name in ("_overload_func", "_definition_func"):
+                chooser = getattr(template, name, None)
+                if isinstance(chooser, python_types.FunctionType) and not _is_of_numba(chooser):
+                    yield from plain_functions(chooser)
 
     # --- counterparts -------------------------------------------------------------------------
 
@@ -513,6 +535,17 @@ class World:
             for cres in one.overloads.values()
             if cres.type_annotation is not None and id(cres.library) in linked
         )
+
+
+def _class_types(result: Any) -> tuple[Any, ...]:
+    """Return the types of the jitclasses whose instances a compiled function handles."""
+    annotation = result.type_annotation
+    found = {} if annotation is None else annotation.typemap
+    return tuple(
+        dict.fromkeys(
+            one.class_type for one in found.values() if isinstance(one, types.ClassInstanceType)
+        )
+    )
 
 
 def _forget_traceback(error: BaseException | None) -> None:

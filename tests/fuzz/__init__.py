@@ -1,0 +1,1 @@
+"""Random programs whose proofs the oracle tries to refute."""

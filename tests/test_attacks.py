@@ -1,0 +1,359 @@
+"""Attacks on proofs: what once was, or could be, proved although it is not so.
+
+Two kinds. A function is proved, then something that its code was made of is changed, and the same
+question must get the answer of a process that never asked before. And programs that hide an
+allocation, a release or a wait from the analysis, each with the truth as the C library counts it.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import struct
+from types import ModuleType
+
+import numpy as np
+import pytest
+from numba import guvectorize, njit, typeof, types, vectorize
+from numba.experimental import jitclass
+from numba.extending import intrinsic, overload, register_jitable
+
+import attack_programs
+from alloccheck import analyze, assume, oracle
+from alloccheck.compile import canonical
+
+F = types.float64
+V = types.Array(F, 1, "C")
+
+
+def clean(x):
+    return x + 1.0
+
+
+def dirty(x):
+    return np.ones(int(x)).sum()
+
+
+def written(source, **scope):
+    """The function `f` of some source, with a namespace that a test may change."""
+    space = {"np": np, "math": math, **scope}
+    exec(source, space)
+    return space["f"], space
+
+
+# --- what the answer depends on is changed --------------------------------------------------------
+
+
+def code():
+    def f(x):
+        return (x, x)[1]
+
+    def g(x):
+        return [x, x][1]
+
+    return f, (F,), lambda: setattr(f, "__code__", g.__code__)
+
+
+def code_of_helper():
+    def helper(x):
+        return (x, x)[1]
+
+    def other(x):
+        return [x, x][1]
+
+    compiled = njit(helper)
+    return lambda x: compiled(x), (F,), lambda: setattr(helper, "__code__", other.__code__)
+
+
+def defaults_of_helper():
+    def helper(x, size=None):
+        if size is None:
+            return x
+        return np.ones(size).sum()
+
+    compiled = njit(helper)
+    return lambda x: compiled(x), (F,), lambda: setattr(helper, "__defaults__", (3,))
+
+
+def module_three_levels_down():
+    package, middle, deep = ModuleType("package"), ModuleType("middle"), ModuleType("deep")
+    package.middle, middle.deep, deep.helper = middle, deep, njit(clean)
+    f, _ = written("def f(x): return package.middle.deep.helper(x)", package=package)
+    return f, (F,), lambda: setattr(deep, "helper", njit(dirty))
+
+
+def module_through_alias():
+    package, inner = ModuleType("package"), ModuleType("inner")
+    package.inner, inner.back, package.helper = inner, package, njit(clean)
+    f, _ = written("def f(x): return inner.back.inner.back.helper(x)", inner=inner)
+    return f, (F,), lambda: setattr(package, "helper", njit(dirty))
+
+
+def kernel_of_ufunc():
+    kernel, space = written("def f(x): return helper(x)", helper=njit(clean))
+    ufunc = vectorize(kernel)
+
+    def f(out, x):
+        ufunc(x, out)
+
+    return f, (V, V), lambda: space.update(helper=njit(dirty))
+
+
+def kernel_of_gufunc():
+    kernel, space = written(
+        "def f(x, out):\n    for i in range(x.size): out[i] = helper(x[i])", helper=njit(clean)
+    )
+    gufunc = guvectorize([(F[:], F[:])], "(n)->(n)")(kernel)
+
+    def f(out, x):
+        gufunc(x, out)
+
+    return f, (V, V), lambda: space.update(helper=njit(dirty))
+
+
+def choice_of_overload():
+    mode = {"allocating": False}
+
+    def chosen(x):
+        raise NotImplementedError
+
+    @overload(chosen)
+    def choose(x):
+        if mode["allocating"]:
+            return lambda x: np.ones(int(x)).sum()
+        return lambda x: x + 1.0
+
+    return lambda x: chosen(x), (F,), lambda: mode.update(allocating=True)
+
+
+def choice_of_overload_made_elsewhere():
+    decide, space = written("def f(): return mode", mode=0)
+
+    def chosen(x):
+        raise NotImplementedError
+
+    @overload(chosen)
+    def choose(x):
+        if decide():
+            return lambda x: np.ones(int(x)).sum()
+        return lambda x: x + 1.0
+
+    return lambda x: chosen(x), (F,), lambda: space.update(mode=1)
+
+
+def constant_of_intrinsic():
+    value = {"size": 1.0}
+
+    @intrinsic
+    def constant(typing_context, x):
+        def generate(context, builder, signature, arguments):
+            return context.get_constant(F, value["size"])
+
+        return F(x), generate
+
+    return lambda x: constant(x), (F,), lambda: value.update(size=2.0)
+
+
+def helper_that_is_inlined():
+    helper, space = written("def f(x): return inner(x)", inner=njit(clean))
+    inlined = njit(inline="always")(helper)
+    return lambda x: inlined(x), (F,), lambda: space.update(inner=njit(dirty))
+
+
+def jitable_helper():
+    helper, space = written("def f(x): return inner(x)", inner=njit(clean))
+    register_jitable(helper)
+    return lambda x: helper(x), (F,), lambda: space.update(inner=njit(dirty))
+
+
+KEPT = []
+"""Dispatchers that a signature refers to weakly."""
+
+
+def trust_in_function_argument():
+    @assume("nonallocating", reason="a test takes it back")
+    def helper(x):
+        return np.ones(int(x)).sum()
+
+    compiled = njit(helper)
+    KEPT.append(compiled)
+    return (
+        lambda g, x: g(x),
+        (typeof(compiled), F),
+        lambda: delattr(helper, "__alloccheck_assumption__"),
+    )
+
+
+def _class():
+    @jitclass([("a", F)])
+    class Holder:
+        def __init__(self, a):
+            self.a = a
+
+        def method(self):
+            return self.a + 1.0
+
+        @property
+        def attribute(self):
+            return self.a + 1.0
+
+    def other(self):
+        return np.ones(int(self.a)).sum()
+
+    return Holder.class_type, njit(other)
+
+
+def method_of_argument():
+    kind, other = _class()
+    return (
+        lambda o: o.method(),
+        (kind.instance_type,),
+        lambda: kind.jit_methods.update(method=other),
+    )
+
+
+def property_of_argument():
+    kind, other = _class()
+    changed = {**kind.jit_props["attribute"], "get": other}
+    return (
+        lambda o: o.attribute,
+        (kind.instance_type,),
+        lambda: kind.jit_props.update(attribute=changed),
+    )
+
+
+def function_in_tuple():
+    f, space = written("def f(x): return both[0](x)", both=(njit(clean), njit(clean)))
+    return f, (F,), lambda: space.update(both=(njit(dirty), space["both"][1]))
+
+
+def array_in_tuple():
+    f, space = written("def f(i): return both[1][i]", both=(np.zeros(3), np.zeros(3)))
+    return f, (types.int64,), lambda: space["both"][1].fill(1.0)
+
+
+def digits_of_record():
+    one = np.zeros(1, dtype=[("a", F.name)])[0]
+    f, space = written("def f(i): return record.a", record=one)
+    one["a"], other = 1.0, one.copy()
+    other["a"] = 1.0 + 2**-50
+    return f, (types.int64,), lambda: space.update(record=other)
+
+
+def sign_of_nan():
+    def nan(bits):
+        return struct.unpack("d", struct.pack("Q", bits))[0]
+
+    f, space = written("def f(x): return math.copysign(x, nan)", nan=nan(0x7FF8 << 48))
+    return f, (F,), lambda: space.update(nan=nan(0xFFF8 << 48))
+
+
+def cell_of_closure():
+    helper = njit(clean)
+
+    def f(x):
+        return helper(x)
+
+    return f, (F,), lambda: setattr(f.__closure__[0], "cell_contents", njit(dirty))
+
+
+def locals_of_helper():
+    def helper(x):
+        y = x * 3.3
+        return y
+
+    compiled = njit(helper)
+    return lambda x: compiled(x), (F,), lambda: compiled.locals.update(y=types.float32)
+
+
+def enumeration_of_one_name():
+    def made(value):
+        return enum.IntEnum("Kind", {"A": value, "B": 2})
+
+    f, space = written("def f(x): return 1.0 if x == Kind.A else 2.0", Kind=made(1))
+    return f, (types.int64,), lambda: space.update(Kind=made(5))
+
+
+CHANGES = [
+    code,
+    code_of_helper,
+    defaults_of_helper,
+    module_three_levels_down,
+    module_through_alias,
+    kernel_of_ufunc,
+    kernel_of_gufunc,
+    choice_of_overload,
+    choice_of_overload_made_elsewhere,
+    constant_of_intrinsic,
+    helper_that_is_inlined,
+    jitable_helper,
+    trust_in_function_argument,
+    method_of_argument,
+    property_of_argument,
+    function_in_tuple,
+    array_in_tuple,
+    digits_of_record,
+    sign_of_nan,
+    cell_of_closure,
+    locals_of_helper,
+    enumeration_of_one_name,
+]
+
+WITHOUT_ALLOCATION = {
+    constant_of_intrinsic,
+    array_in_tuple,
+    digits_of_record,
+    sign_of_nan,
+    locals_of_helper,
+    enumeration_of_one_name,
+}
+"""Changes that make other code, which is proved all the same."""
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(monkeypatch):
+    monkeypatch.setenv(canonical.SWITCH, "1")
+    canonical.shared.clear()
+    yield
+    canonical.shared.clear()
+
+
+def answer(f, signature):
+    report = analyze(f, signature)
+    return report.ok, report.certificate.digest
+
+
+@pytest.mark.parametrize("attack", CHANGES, ids=lambda one: one.__name__)
+def test_what_was_changed_is_compiled_anew(attack, monkeypatch):
+    f, signature, change = attack()
+    first = answer(f, signature)
+    assert first[0]
+    change()
+    kept = answer(f, signature)
+    monkeypatch.setenv(canonical.SWITCH, "0")
+    assert kept == answer(f, signature)
+    assert kept != first
+    assert kept[0] is (attack in WITHOUT_ALLOCATION)
+
+
+# --- programs that hide what they do --------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", attack_programs.PROGRAMS)
+def test_hidden_allocation_is_found_and_none_is_invented(name):
+    program = attack_programs.PROGRAMS[name]
+    assert analyze(program.function, program.signature).ok is not program.allocates
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", attack_programs.PROGRAMS)
+def test_programs_really_do_what_they_are_said_to(name):
+    program = attack_programs.PROGRAMS[name]
+    arguments = [
+        oracle.made_by(attack_programs.argument, name, i) for i in range(len(program.arguments))
+    ]
+    counts = oracle.count_effects(oracle.made_by(attack_programs.entry, name), *arguments)
+    assert counts.artifact
+    assert counts.steady.outcome == "returned"
+    assert (counts.allocations > 0) is program.allocates, str(counts)
