@@ -137,11 +137,16 @@ def prove(job: CompileJob, policy: Policy) -> Verdict:
     programs = [read_module(built.listing, one) for one in entries]
     read = time.perf_counter()
     contracts = NativeEvidence(load_contracts(policy.contracts), built.artifact.externals)
+    loaded = time.perf_counter()
     solutions = [_solve(one, contracts, built) for one in programs]
     solved = time.perf_counter()
     report = _report(job, policy, built, programs, contracts, solutions)
     report.timings.update(
-        built.timings, read=read - started, solve=solved - read, report=time.perf_counter() - solved
+        built.timings,
+        read=read - started,
+        tables=loaded - read,
+        solve=solved - loaded,
+        report=time.perf_counter() - solved,
     )
     return Verdict(report, built.artifact)
 

@@ -104,8 +104,8 @@ class RoundRecursion:
         self._edges: list[tuple[Key, Key]] = []
         self._conflicts: dict[Key, str] = {}
         self._stack: WorldCallStack | None = None
-        self.looking = 0
-        """Depth of computations of partial types that are under way."""
+        self.looking: list[Key] = []
+        """Functions whose partial types are being found, the outermost first."""
         self.met = False
         """Whether a function that is still being inferred was called."""
 
@@ -141,11 +141,11 @@ class RoundRecursion:
         """Return the type that a recursive call of `key` has in this round, or None."""
         self._meet()
         found = self._assumed.get(key)
-        if found is None and self.looking:
-            # Asked while a partial type is being found: what is not assumed is not known.
+        if found is None and key in self.looking:
+            # Asked while this very type is being found: nothing is known but what is assumed.
             return None
         if found is None:
-            found = self._partial_of(partial)
+            found = self._partial_of(key, partial)
         if found is None or not found.is_precise():
             self._bottoms.append(key)
             self._draw_cycle(key)
@@ -154,12 +154,12 @@ class RoundRecursion:
         self._use(key, found)
         return found
 
-    def _partial_of(self, partial: Callable[[], Any]) -> Any:
-        self.looking += 1
+    def _partial_of(self, key: Key, partial: Callable[[], Any]) -> Any:
+        self.looking.append(key)
         try:
             return partial()
         finally:
-            self.looking -= 1
+            self.looking.pop()
 
     def inferred(self, key: Key, found: Any) -> None:
         """Record the return type that inference of `key` ended with.
@@ -203,7 +203,7 @@ class RoundRecursion:
     def _harvest(self) -> None:
         assert self._stack is not None
         for frame in self._stack:
-            found = self._partial_of(frame.typeinfer.numba_partial)
+            found = self._partial_of(frame.key, frame.typeinfer.numba_partial)
             if found is not None and found.is_precise():
                 self._partial[frame.key] = types.unliteral(found)
 

@@ -90,8 +90,8 @@ def shown(value: Any) -> str:
 
     Examples
     --------
-    >>> shown(np.float32(0.1)), shown(np.arange(2.0)), shown(float("nan"))
-    ('float32(0.1)', 'float64[0.0, 1.0]', 'nan')
+    >>> shown(np.float32(0.5)), shown(np.arange(2.0)), shown(float("nan"))
+    ('float32(0.5)', 'float64[0.0, 1.0]', 'nan')
     """
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{value.tolist()}"
