@@ -80,8 +80,13 @@ def test_an_empty_list_of_signatures_is_as_njit_has_it():
 
 
 def test_a_signature_may_leave_out_defaults():
+    # Numba's C dispatcher takes omitted floats for one another, whatever their values.
+    assert hermetic(lambda x, y=1.0: x * y)(3.0) == 3.0
     checked = check_allocs("float64(float64)")(lambda x, y=2.0: x * y)
-    assert checked(3.0) == 6.0
+    assert checked(3.0) == checked(3) == 6.0
+    with pytest.raises(TypeError, match="No matching definition"):
+        checked("x")
+    assert len(checked.signatures) == 1
     with pytest.raises(TypeError):
         checked(3.0, 4.0)
 

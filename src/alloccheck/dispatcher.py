@@ -96,6 +96,7 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         self.value_on_raise = value_on_raise
         self.on_failure: OnFailure = on_failure
         self.declared_signatures: tuple[Any, ...] = ()
+        self._sealed = False
         self._artifacts: dict[tuple[Any, ...], Artifact] = {}
         self._reports: dict[tuple[Any, ...], Report] = {}
         super().__init__(py_func, locals=locals, targetoptions=targetoptions)
@@ -171,6 +172,8 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
                 return known.entry_point
             if not self._can_compile:
                 raise RuntimeError("compilation disabled")
+            if self._sealed:
+                return self._declared_entry(key)
             job = CompileJob(
                 self.py_func, self, key, return_type, value_on_raise=self.value_on_raise
             )
@@ -269,7 +272,23 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         with typeinfer.register_dispatcher(self):
             for signature in self.declared_signatures:
                 self.compile(signature)
-            self.disable_compile()
+            if any(isinstance(one, types.Omitted) for key in self.overloads for one in key):
+                # Numba's C dispatcher takes all omitted arguments of one kind for the same, and so
+                # may not find the signature: it has to ask `compile`, which allows no others.
+                self._sealed = True
+            else:
+                self.disable_compile()
+
+    def _declared_entry(self, key: tuple[Any, ...]) -> Any:
+        """Return the entry of the declared signature that arguments of other types select."""
+        chosen = self.typingctx.resolve_overload(
+            self.py_func, self.nopython_signatures, key, {}, allow_ambiguous=False
+        )
+        if chosen is None:
+            raise TypeError(
+                f"No matching definition for argument type(s) {', '.join(map(str, key))}"
+            )
+        return self.overloads[tuple(chosen.args)].entry_point
 
     def _fitted(self, signature: Any) -> Any:
         arguments, return_type = parse_signature(signature)
