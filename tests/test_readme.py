@@ -27,7 +27,7 @@ def test_two_copied_lines():
 
 def test_the_first_line_checks_the_examples():
     install, check = shell_lines()[0].split(" && ")[1:]
-    assert install == ".venv/bin/pip install --quiet ."
+    assert install == ".venv/bin/pip install --quiet '.[examples]'"
     assert check == ".venv/bin/alloccheck check examples/"
 
 
