@@ -186,6 +186,17 @@ def test_code_that_does_not_compile_is_explained(function, words):
     assert hermetic(add)(1.0) == 2.0
 
 
+def test_a_missing_scipy_is_explained(monkeypatch):
+    def product(a, b):
+        return np.dot(a, b)
+
+    monkeypatch.setitem(sys.modules, "scipy.linalg.cython_blas", None)
+    monkeypatch.setenv("ALLOCCHECK_CANONICAL_CACHE", "0")
+    for ask in (analyze, lambda f, types: hermetic(f).compile(types)):
+        with pytest.raises(CompileError, match=r"does not compile(.|\n)*scipy.*is required"):
+            ask(product, (float64[:, ::1], float64[::1]))
+
+
 def test_a_typing_error_lets_numba_try_the_next_candidate():
     from numba.extending import overload
 

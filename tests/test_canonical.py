@@ -11,6 +11,7 @@ from numba.extending import overload
 
 from alloccheck.compile import canonical
 from alloccheck.compile.artifact import build
+from alloccheck.compile.captures import looks_recursive
 from alloccheck.compile.target import make_job
 
 F, I = types.float64, types.int64  # noqa: E741
@@ -227,7 +228,23 @@ def test_recursion_does_not_stay(cold_answers):
         return 0 if n <= 0 else down(n - 1)
 
     answer(plain, (F, F))
+    kept = canonical.shared.functions()
+    # Seen from afar: neither tried in the kept world nor left there.
     first = answer(down, (I,))
+    assert canonical.shared.functions() == kept > 0
+    assert answer(down, (I,)) == first
+    assert answer(recursive, (I,)) == cold_answers[recursive]
+
+
+def test_recursion_that_is_not_foreseen_does_not_stay(monkeypatch, cold_answers):
+    @njit
+    def down(n):
+        return 0 if n <= 0 else down(n - 1)
+
+    first = answer(down, (I,))
+    monkeypatch.setattr(canonical, "looks_recursive", lambda function: False)
+    answer(plain, (F, F))
+    assert answer(down, (I,)) == first
     # The kept world met recursion for the first time, and was given up.
     assert canonical.shared.functions() == 0
     answer(plain, (F, F))
@@ -235,6 +252,25 @@ def test_recursion_does_not_stay(cold_answers):
     assert answer(down, (I,)) == first
     assert canonical.shared.functions() == kept > 0
     assert answer(recursive, (I,)) == cold_answers[recursive]
+
+
+@njit
+def ping(n):
+    return 0 if n <= 0 else pong(n - 1)
+
+
+@njit
+def pong(n):
+    return 1 if n <= 0 else ping(n - 1)
+
+
+@pytest.mark.parametrize(
+    ("function", "recursive_looking"),
+    [(plain, False), (total, False), (recursive, True), (ping.py_func, True)],
+)
+def test_recursion_is_foreseen(function, recursive_looking):
+    assert looks_recursive(function) is recursive_looking
+    assert looks_recursive(lambda x: function(x)) is recursive_looking
 
 
 def test_changed_configuration_starts_anew(monkeypatch, cold_answers):

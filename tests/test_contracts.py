@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from alloccheck.analysis.contracts import (
     Contract,
     ContractEffect,
+    contract_lookup,
     contracts_from_mapping,
     load_contracts,
     parse_contracts,
@@ -498,3 +499,11 @@ def test_the_tables_of_the_documentation_are_accepted():
     table = load_contracts(contracts)
     assert [override.contract.symbol for override in table.overrides] == ["numba_xxdot"]
     assert table.lookup("board_open").effects == (ContractEffect(Effect.BLOCK),)
+
+
+def test_symbols_are_found_without_reading_all_tables() -> None:
+    short, whole = contract_lookup(), load_contracts().lookup
+    asked = {entry.symbol for entry in load_contracts().entries}
+    asked |= {one.replace("*", "anything") for one in asked}
+    asked |= {"no such symbol", "PyExc_", "effects", "source", 'quoted"name', ""}
+    assert {one: short(one) for one in asked} == {one: whole(one) for one in asked}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from alloccheck.analysis.contracts import Contract, load_contracts
+from alloccheck.analysis.contracts import Contract, contract_lookup
 from alloccheck.analysis.paths import StatusConvention
 from alloccheck.analysis.refcounts import RefcountNames
 from alloccheck.analysis.solve import Assumed, Solution, solve
@@ -41,7 +41,7 @@ Entry = Literal["python", "c"]
 
 _Ours = TypeVar("_Ours", bound=CompileError)
 
-NUMBA_ERRORS = (NumbaError, UnsupportedBytecodeError, NotImplementedError)
+NUMBA_ERRORS = (NumbaError, UnsupportedBytecodeError, NotImplementedError, ImportError)
 """What Numba raises for code that it does not compile."""
 
 
@@ -136,16 +136,14 @@ def prove(job: CompileJob, policy: Policy) -> Verdict:
     entries = (*_entry_symbols(built, policy), *_later_entries(built.artifact))
     programs = [read_module(built.listing, one) for one in entries]
     read = time.perf_counter()
-    contracts = NativeEvidence(load_contracts(policy.contracts), built.artifact.externals)
-    loaded = time.perf_counter()
+    contracts = NativeEvidence(contract_lookup(policy.contracts), built.artifact.externals)
     solutions = [_solve(one, contracts, built) for one in programs]
     solved = time.perf_counter()
     report = _report(job, policy, built, programs, contracts, solutions)
     report.timings.update(
         built.timings,
         read=read - started,
-        tables=loaded - read,
-        solve=solved - loaded,
+        solve=solved - read,
         report=time.perf_counter() - solved,
     )
     return Verdict(report, built.artifact)

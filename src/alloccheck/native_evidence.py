@@ -7,11 +7,11 @@ answers and the form of a contract; nothing of Numba or reports.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from alloccheck.analysis.contracts import Contract, ContractTable
+from alloccheck.analysis.contracts import Contract
 from alloccheck.errors import ProgramError, UsageError
 from alloccheck.symbols import well_known_name
 
@@ -27,20 +27,22 @@ class NativeEvidence:
 
     Parameters
     ----------
-    table : ContractTable
-        Asked first.
+    lookup : callable
+        Returns the contract of a symbol in the tables, or None; asked first.
     addresses : mapping of str to int
         Address of each external symbol that the artifact is bound to.
 
     Examples
     --------
     >>> from alloccheck.analysis.contracts import load_contracts
-    >>> NativeEvidence(load_contracts(), {}).lookup("no such symbol") is None
+    >>> NativeEvidence(load_contracts().lookup, {}).lookup("no such symbol") is None
     True
     """
 
-    def __init__(self, table: ContractTable, addresses: Mapping[str, int]) -> None:
-        self._table = table
+    def __init__(
+        self, lookup: Callable[[str], Contract | None], addresses: Mapping[str, int]
+    ) -> None:
+        self._in_tables = lookup
         self._addresses = addresses
         self._answers: dict[int, NativeAnswer | None] = {}
         self._contracts: dict[str, Contract] = {}
@@ -52,7 +54,7 @@ class NativeEvidence:
 
     def lookup(self, symbol: str) -> Contract | None:
         """Return the contract of a symbol or named address; None when nothing is known."""
-        known = self._table.lookup(symbol) or self._contracts.get(symbol)
+        known = self._in_tables(symbol) or self._contracts.get(symbol)
         if known is not None:
             return known
         if symbol.startswith(PREFIX):

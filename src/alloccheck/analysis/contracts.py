@@ -7,7 +7,7 @@ user's own contracts come from: they arrive as text or as a mapping, with the na
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -247,15 +247,66 @@ def load_contracts(extra: Iterable[Contract] = ()) -> ContractTable:
     return ContractTable(users + builtin.entries, tuple(overrides))
 
 
+def contract_lookup(extra: Iterable[Contract] = ()) -> Callable[[str], Contract | None]:
+    """Return the `lookup` of the joined tables, which are only read as far as they are asked.
+
+    Parameters
+    ----------
+    extra : iterable of Contract
+        As for :func:`load_contracts`; mistakes in them are told at once.
+
+    Returns
+    -------
+    callable
+        From a symbol to what :meth:`ContractTable.lookup` answers.
+
+    Raises
+    ------
+    ContractError
+        As for :func:`load_contracts`.
+
+    Examples
+    --------
+    >>> contract_lookup()("sin") == load_contracts().lookup("sin")
+    True
+    """
+    users = tuple(extra)
+    return load_contracts(users).lookup if users else _builtin_lookup
+
+
+def _builtin_lookup(symbol: str) -> Contract | None:
+    # Parsing all tables takes longer than most checks: look for the name in their text first.
+    # One that is spelt otherwise there, or only matched by a pattern, is found by the long way.
+    quoted = f'"{symbol}"'
+    for name, text in _texts().items():
+        if quoted in text:
+            for entry in _entries(name):
+                if entry.symbol == symbol:
+                    return entry
+    return _builtin().lookup(symbol)
+
+
+@cache
+def _texts() -> dict[str, str]:
+    folder = files("alloccheck.analysis").joinpath("contract_tables")
+    texts = {
+        table.name: table.read_text(encoding="utf-8")
+        for table in sorted(folder.iterdir(), key=lambda item: item.name)
+        if table.name.endswith(".toml")
+    }
+    if not texts:
+        raise ContractError(f"expected contract tables (*.toml) in {folder}, found none: reinstall")
+    return texts
+
+
+@cache
+def _entries(name: str) -> tuple[Contract, ...]:
+    return parse_contracts(_texts()[name], name)
+
+
 @cache
 def _builtin() -> ContractTable:
-    folder = files("alloccheck.analysis").joinpath("contract_tables")
-    entries: list[Contract] = []
-    for table in sorted(folder.iterdir(), key=lambda item: item.name):
-        if table.name.endswith(".toml"):
-            entries += parse_contracts(table.read_text(encoding="utf-8"), table.name)
-    if not entries:
-        raise ContractError(f"expected contract tables (*.toml) in {folder}, found none: reinstall")
+    entries = [entry for name in _texts() for entry in _entries(name)]
     _check_unique(entries)
     overriding = [entry for entry in entries if entry.override]
     if overriding:

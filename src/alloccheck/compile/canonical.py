@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from alloccheck.compile.captures import class_fingerprint, function_fingerprint
+from alloccheck.compile.captures import class_fingerprint, function_fingerprint, looks_recursive
 from alloccheck.compile.job import CompileJob, Configuration
 from alloccheck.compile.recursion import RoundLost, RoundRecursion
 from alloccheck.compile.world import FunctionVariants, World
@@ -87,6 +87,9 @@ class CanonicalCache:
             What `run` returned; None when a fresh world has to answer instead.
         """
         if not self.enabled or id(job.function.__code__) in self._recursive:
+            return None
+        if looks_recursive(job.function):
+            # The attempt would be lost, and the kept world with it.
             return None
         if not self._busy.acquire(blocking=False):
             return None

@@ -170,6 +170,55 @@ def plain_functions(function: Callable[..., Any]) -> Iterator[FunctionType]:
             waiting.extend(value for _, value in captured_values(one))
 
 
+def looks_recursive(function: Callable[..., Any]) -> bool:
+    """Return whether a function can reach itself, or a callee that can, by what it captures.
+
+    A guess: recursion through methods or overloads is not seen, and a name may lead to a function
+    that is never called.
+
+    Parameters
+    ----------
+    function : Callable
+        A Python function.
+
+    Examples
+    --------
+    >>> def countdown(n):
+    ...     return 0 if n == 0 else countdown(n - 1)
+    >>> countdown.__globals__.setdefault("countdown", countdown) is not None
+    True
+    >>> looks_recursive(countdown), looks_recursive(lambda x: x + 1)
+    (True, False)
+    """
+    done: set[int] = set()
+    above: set[int] = set()
+    waiting: list[tuple[Any, bool]] = [(function, False)]
+    while waiting:
+        one, leaving = waiting.pop()
+        if leaving:
+            above.discard(id(one))
+            done.add(id(one))
+            continue
+        if id(one) in done or id(one) in above:
+            continue
+        above.add(id(one))
+        waiting.append((one, True))
+        for _, value in captured_values(one):
+            callee = _python_function(value)
+            if callee is None or _of_libraries(callee):
+                continue
+            if id(callee) in above:
+                return True
+            waiting.append((callee, False))
+    return False
+
+
+def _python_function(value: Any) -> FunctionType | None:
+    """Return the Python function that a captured value would be compiled from, if any."""
+    function = value.py_func if isinstance(value, Dispatcher) else value
+    return function if isinstance(function, FunctionType) else None
+
+
 def _of_libraries(function: FunctionType) -> bool:
     """Return whether nobody rebinds what a function refers to: it is NumPy's or Numba's."""
     return (function.__module__ or "").partition(".")[0] in ("numpy", "numba", "llvmlite")

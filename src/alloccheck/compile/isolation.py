@@ -11,9 +11,11 @@ Verified on the Numba versions in `numba_internals.VERIFIED_NUMBA`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from typing import TYPE_CHECKING, Any
 
@@ -239,32 +241,68 @@ class WorldMemory:
         self.bound: list[tuple[Any, Any, Any]] = []
 
 
+@functools.cache
+def _kind(cls: type) -> type | None:
+    # `isinstance` with Numba's abstract classes is too slow for every type there is.
+    kinds: tuple[type, ...] = (types.BaseFunction, types.BoundFunction)
+    return next((kind for kind in kinds if issubclass(cls, kind)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Caches:
+    """Where templates remember results: every class attribute, and whether flags are its keys."""
+
+    classes: list[type]
+    places: list[tuple[type, str, bool]]
+
+    @classmethod
+    def of(cls, classes: list[type]) -> _Caches:
+        names = [
+            *((name, False) for name in numba_internals.TEMPLATE_CACHES),
+            *((name, True) for name in numba_internals.TEMPLATE_VARIANT_CACHES),
+        ]
+        places = [(one, name, by) for one in classes for name, by in names if name in vars(one)]
+        return cls(classes, places)
+
+
+_caches = _Caches([], [])
+_spare: list[VariantDict] = []
+"""Empty ones to use again. Both spare an exchange the making of thousands of small objects, which
+would set off the garbage collector over all that Numba holds, once or more per compile."""
+
+
 class _Exchange:
     """Puts a world's memory in the place of the user's, and back again."""
 
     def __init__(self, memory: WorldMemory) -> None:
+        global _caches
         self._memory = memory
-        self._class_dicts: list[tuple[type, str, dict[Any, Any]]] = []
         self._impl_keys: list[tuple[Any, dict[Any, Any]]] = []
         self._bound: list[tuple[Any, Any, Any]] = []
-        self._known_classes = set(_template_classes())
-        for cls in self._known_classes:
-            own = vars(cls)
-            for name in numba_internals.TEMPLATE_CACHES:
-                if name in own:
-                    self._class_dicts.append((cls, name, own[name]))
-                    setattr(cls, name, memory.class_dicts.get((cls, name)) or {})
-            for name in numba_internals.TEMPLATE_VARIANT_CACHES:
-                if name in own:
-                    self._class_dicts.append((cls, name, own[name]))
-                    setattr(cls, name, memory.class_dicts.get((cls, name)) or VariantDict())
+        classes = _template_classes()
+        if classes != _caches.classes:
+            _caches = _Caches.of(classes)
+        self._caches = _caches
+        self._users: list[dict[Any, Any]] = []
+        for cls, name, by_flags in self._caches.places:
+            users = vars(cls)[name]
+            own = memory.class_dicts.get((cls, name))
+            self._users.append(users)
+            if own is not None:
+                setattr(cls, name, own)
+            elif by_flags:
+                setattr(cls, name, _spare.pop() if _spare else VariantDict())
+            elif users:
+                setattr(cls, name, {})
+            # An empty one that is keyed alike serves both.
         for reference in list(_typecache):
             interned = reference()
-            if isinstance(interned, types.BaseFunction):
+            kind = _kind(interned.__class__)
+            if kind is types.BaseFunction:
                 self._impl_keys.append((interned, interned._impl_keys))
                 mine = memory.impl_keys.get(id(interned))
                 interned._impl_keys = VariantDict() if mine is None else mine[1]
-            elif isinstance(interned, types.BoundFunction):
+            elif kind is types.BoundFunction:
                 # A bound function holds the typing context that it was made in; a world must
                 # make its own. The type is kept alive here, so its entry can be put back.
                 self._bound.append((reference, _typecache.pop(reference), interned))
@@ -275,14 +313,21 @@ class _Exchange:
         """Keep what the world made in its memory, and put the user's own back."""
         memory = self._memory
         memory.class_dicts = {}
-        for cls, name, users in self._class_dicts:
-            mine = getattr(cls, name)
+        for (cls, name, by_flags), users in zip(self._caches.places, self._users, strict=True):
+            mine = vars(cls)[name]
+            if mine is users:
+                if mine:
+                    memory.class_dicts[(cls, name)] = dict(mine)
+                    mine.clear()
+                continue
             if mine:
                 memory.class_dicts[(cls, name)] = mine
+            elif by_flags:
+                _spare.append(mine)
             setattr(cls, name, users)
         # Implementations of overloads define intrinsics when they are typed. Their classes stay in
         # Numba's registries; what they remember of this world must not.
-        for cls in set(_template_classes()) - self._known_classes:
+        for cls in set(_template_classes()) - set(self._caches.classes):
             for name in (
                 *numba_internals.TEMPLATE_CACHES,
                 *numba_internals.TEMPLATE_VARIANT_CACHES,
@@ -300,9 +345,10 @@ class _Exchange:
         memory.bound = []
         for reference in list(_typecache):
             interned = reference()
-            if isinstance(interned, types.BoundFunction):
+            kind = _kind(interned.__class__)
+            if kind is types.BoundFunction:
                 memory.bound.append((reference, _typecache.pop(reference), interned))
-            elif isinstance(interned, types.BaseFunction) and id(interned) not in kept:
+            elif kind is types.BaseFunction and id(interned) not in kept:
                 if interned._impl_keys:
                     memory.impl_keys[id(interned)] = (interned, interned._impl_keys)
                 interned._impl_keys = {}
