@@ -9,7 +9,11 @@ import warnings
 import numpy as np
 import pytest
 from numba import cfunc, njit, objmode, types
+from numba.core import ir
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.errors import TypingError
+from numba.core.untyped_passes import IRProcessing
 from numba.experimental import jitclass
 
 from alloccheck import (
@@ -458,3 +462,48 @@ def test_functions_without_a_module_are_checked_as_njit_compiles_them():
     exec("@njit\ndef helper(x):\n    return 2 * x\n\ndef f(x):\n    return helper(x)", names)
     assert names["f"].__module__ is None
     assert check_allocs(names["f"])(4) == 8
+
+
+@register_pass(mutates_CFG=False, analysis_only=False)
+class _TenTimesSeven(FunctionPass):
+    _name = "alloccheck_test_ten_times_seven"
+
+    def __init__(self):
+        super().__init__()
+
+    def run_pass(self, state):
+        found = [
+            statement.value
+            for block in state.func_ir.blocks.values()
+            for statement in block.find_insts(ir.Assign)
+            if isinstance(statement.value, ir.Const) and statement.value.value == 7
+        ]
+        for constant in found:
+            constant.value = 70
+        return bool(found)
+
+
+class _OwnPipeline(CompilerBase):
+    def define_pipelines(self):
+        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes.add_pass_after(_TenTimesSeven, IRProcessing)
+        passes.finalize()
+        return [passes]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda f: hermetic(njit(pipeline_class=_OwnPipeline)(f)),
+        lambda f: check_allocs(njit(pipeline_class=_OwnPipeline)(f)),
+        lambda f: hermetic(njit(pipeline_class=_OwnPipeline)(f), fastmath=True),
+        lambda f: hermetic(pipeline_class=_OwnPipeline)(f),
+        lambda f: check_allocs("int64(int64)", pipeline_class=_OwnPipeline)(f),
+    ],
+)
+def test_a_pipeline_of_ones_own_is_kept(make):
+    def add_seven(x):
+        return x + 7
+
+    assert hermetic(add_seven)(1) == 8
+    assert make(add_seven)(1) == 71

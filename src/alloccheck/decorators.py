@@ -65,7 +65,7 @@ def check_allocs(
         costs a millisecond or so a call; calls from jitted code and from C are not intercepted.
     **jit_options
         Options of ``njit``: ``fastmath``, ``error_model``, ``boundscheck``, ``nogil``,
-        ``inline``, ``parallel``, ``locals`` and others. ``cache=True`` and object mode are refused.
+        ``inline``, ``parallel``, ``locals``, ``pipeline_class`` and others. ``cache=True`` and object mode are refused.
 
     Returns
     -------
@@ -174,7 +174,8 @@ def _decorate(
             f"on_failure must be one of {', '.join(_ON_FAILURE)}, found {making.on_failure!r}"
         )
     require_jit_enabled()
-    checked_options({k: v for k, v in jit_options.items() if k != "locals"})
+    own = ("locals", "pipeline_class")
+    checked_options({k: v for k, v in jit_options.items() if k not in own})
 
     def make(function: Any) -> Any:
         if inspect.isclass(function):
@@ -210,6 +211,7 @@ def _signatures(target: Any) -> tuple[Any, ...] | None:
 def _dispatcher_for(target: Any, making: _Making, jit_options: dict[str, Any]) -> CheckedDispatcher:
     options = dict(jit_options)
     declared_locals = dict(options.pop("locals", None) or {})
+    pipeline = options.pop("pipeline_class", None)
     passed = checked_options(options)
     function = python_function(target)
     own: dict[str, Any] = {"nopython": True, "boundscheck": None}
@@ -218,6 +220,7 @@ def _dispatcher_for(target: Any, making: _Making, jit_options: dict[str, Any]) -
         checked_options({k: v for k, v in inherited.items() if k != "cache"})
         own.update({k: v for k, v in inherited.items() if k != "cache"})
         declared_locals = {**target.locals, **declared_locals}
+        pipeline = pipeline or target._compiler.pipeline_class
     failure: OnFailure = making.on_failure  # type: ignore[assignment]
     kind = VerifyingDispatcher if making.verify_on_call else CheckedDispatcher
     return kind(
@@ -227,6 +230,7 @@ def _dispatcher_for(target: Any, making: _Making, jit_options: dict[str, Any]) -
         policy=making.policy,
         on_failure=failure,
         value_on_raise=making.value_on_raise,
+        pipeline_class=pipeline,
     )
 
 

@@ -80,6 +80,8 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         What to do when the guarantee cannot be proved.
     value_on_raise : int or float, optional
         What the C entry at `address` returns when the function raised.
+    pipeline_class : type, optional
+        Numba's, for compiler passes of one's own.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         policy: Policy | None = None,
         on_failure: OnFailure = "raise",
         value_on_raise: int | float | None = None,
+        pipeline_class: Any = None,
     ) -> None:
         self.policy = policy
         self.value_on_raise = value_on_raise
@@ -99,7 +102,8 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         self._sealed = False
         self._artifacts: dict[tuple[Any, ...], Artifact] = {}
         self._reports: dict[tuple[Any, ...], Report] = {}
-        super().__init__(py_func, locals=locals, targetoptions=targetoptions)
+        pipeline = {} if pipeline_class is None else {"pipeline_class": pipeline_class}
+        super().__init__(py_func, locals=locals, targetoptions=targetoptions, **pipeline)
 
     # --- what was asked and found ---------------------------------------------------------------
 
@@ -330,6 +334,7 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         states["policy"] = self.policy
         states["on_failure"] = self.on_failure
         states["value_on_raise"] = self.value_on_raise
+        states["pipeline_class"] = self._compiler.pipeline_class
         return states
 
     @classmethod
@@ -344,6 +349,7 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         policy: Policy | None,
         on_failure: OnFailure,
         value_on_raise: int | float | None,
+        pipeline_class: Any,
     ) -> CheckedDispatcher:
         known = cls._memo.get(uuid)
         if known is not None:
@@ -355,6 +361,7 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
             policy=policy,
             on_failure=on_failure,
             value_on_raise=value_on_raise,
+            pipeline_class=pipeline_class,
         )
         self._set_uuid(uuid)
         for signature in sigs:

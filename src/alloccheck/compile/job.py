@@ -185,6 +185,8 @@ class CompileJob:
         Declared types of local variables.
     value_on_raise : int, float or None
         What the C entry that returns a value returns when the function raised.
+    pipeline_class : type or None
+        The compiler pipeline of a function without a dispatcher, when it is not Numba's own.
     """
 
     function: Callable[..., Any]
@@ -194,6 +196,7 @@ class CompileJob:
     options: Mapping[str, Any] = field(default_factory=dict)
     locals: Mapping[str, Any] = field(default_factory=dict)
     value_on_raise: int | float | None = None
+    pipeline_class: Any = None
 
 
 def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -81,6 +81,7 @@ def make_job(target: Any, signature: Any = None, options: Mapping[str, Any] | No
     function = python_function(target)
     given = dict(options or {})
     declared_locals = given.pop("locals", {}) or {}
+    pipeline = given.pop("pipeline_class", None)
     passed = checked_options(given)
     if signature is None and isinstance(target, CFunc):
         signature = target._sig
@@ -93,11 +94,20 @@ def make_job(target: Any, signature: Any = None, options: Mapping[str, Any] | No
         own = {k: v for k, v in dispatcher.targetoptions.items() if k not in ("nopython", "cache")}
         if "forceobj" in own or dispatcher.targetoptions.get("nopython") is False:
             checked_options({"forceobj": True})
-        if passed or declared_locals:
+        if passed or declared_locals or pipeline:
             passed = {**own, **passed}
             declared_locals = {**dispatcher.locals, **declared_locals}
+            pipeline = pipeline or dispatcher._compiler.pipeline_class
             dispatcher = None
-    return CompileJob(function, dispatcher, folded, return_type, passed, declared_locals)
+    return CompileJob(
+        function,
+        dispatcher,
+        folded,
+        return_type,
+        passed,
+        declared_locals,
+        pipeline_class=pipeline,
+    )
 
 
 def fold_types(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -496,6 +496,7 @@ class World:
                 self._variants.of(job.function, key),
                 locals=dict(job.locals),
                 targetoptions=options,
+                pipeline_class=job.pipeline_class,
             )
             self._clones[key] = found = (job.function, root)
         return found[1]
@@ -510,7 +511,8 @@ class World:
     def _root_identity(self, job: CompileJob) -> Identity:
         if job.dispatcher is not None:
             return _identity(job.dispatcher)
-        return (*_question(job.function, _plain_options(job), job.locals), Compiler, None)
+        question = _question(job.function, _plain_options(job), job.locals)
+        return (*question, job.pipeline_class or Compiler, None)
 
     def note_assumption(self, symbol: str, library: Any, mark: Any) -> None:
         """Remember that the function `symbol`, defined in `library`, is trusted by the user."""
