@@ -83,6 +83,8 @@ class Certificate:
         Symbols whose process-wide set-up was triggered and verified.
     configuration : dict
         Settings, CPU and versions.
+    conditions : tuple of str
+        What the code checks when it is entered, and raises where it does not hold.
     """
 
     function: str
@@ -99,6 +101,7 @@ class Certificate:
     assumptions: tuple[tuple[str, str], ...]
     prepared: tuple[str, ...]
     configuration: dict[str, Any]
+    conditions: tuple[str, ...] = ()
 
     @property
     def source_digest(self) -> str | None:
@@ -125,6 +128,7 @@ class Certificate:
             ],
             "prepared": list(self.prepared),
             "configuration": self.configuration,
+            "conditions": list(self.conditions),
         }
 
     @classmethod
@@ -180,6 +184,7 @@ class Certificate:
             ),
             prepared=tuple(map(str, whole.of("prepared", list))),
             configuration=whole.of("configuration", dict),
+            conditions=tuple(map(str, whole.of("conditions", list))),
         )
 
 

@@ -22,6 +22,7 @@ from alloccheck.assumptions import AssumptionMark
 from alloccheck.certificate import Captured, Certificate, External, Source
 from alloccheck.compile.annotations import heap_types_by_line
 from alloccheck.compile.artifact import Artifact, Built, build
+from alloccheck.compile.disjoint import condition
 from alloccheck.compile.job import CompileJob
 from alloccheck.compile.prepare import prepare
 from alloccheck.compile.recursion import RecursionFault
@@ -158,6 +159,7 @@ def analyze(
     first_call: str = "prepare",
     entry: str = "python",
     contracts: Iterable[Contract] = (),
+    disjoint: bool | Iterable[str] = False,
     **jit_options: Any,
 ) -> Report:
     """Check a function for a signature, without running or changing it.
@@ -178,6 +180,8 @@ def analyze(
         Check the native function, or its C entry.
     contracts : iterable of Contract
         Your own contracts for external symbols.
+    disjoint : bool or iterable of str
+        Arrays that never overlap, see :func:`alloccheck.check_allocs`.
     **jit_options
         Numba's, such as ``fastmath=True``; on a dispatcher they override its own.
 
@@ -211,7 +215,8 @@ def analyze(
     that can be run afterwards, see :func:`alloccheck.check_allocs`.
     """
     policy = Policy.of(guarantee, ignore_throw, first_call, entry, contracts)
-    return explained(make_job(target, signature, jit_options), policy).report
+    options = {**jit_options, "disjoint": disjoint}
+    return explained(make_job(target, signature, options), policy).report
 
 
 def check_call(
@@ -413,6 +418,7 @@ def _report(
     )
     facts = tuple(dict.fromkeys(fact for one in solutions for fact in one.assumed_facts))
     function = f"{job.function.__module__}:{job.function.__qualname__}"
+    checked = condition(job.pipeline)
     certificate = Certificate(
         function=function,
         signature=_written(artifact.signature),
@@ -436,6 +442,7 @@ def _report(
         ),
         prepared=tuple(sorted(prepared)),
         configuration=artifact.configuration.to_json(),
+        conditions=() if checked is None else (checked,),
     )
     code = job.function.__code__
     return Report(
@@ -449,6 +456,7 @@ def _report(
         effects=frozenset(effects),
         assumptions=assumptions,
         notes=(
+            *(() if checked is None else (f"checked at entry: {checked}",)),
             *(f"may end the process: {one}" for one in noted),
             *(f"assumes that {fact}" for fact in facts),
             *(f"assumes of {subject}: {reason}" for subject, reason in contracts.assumptions()),

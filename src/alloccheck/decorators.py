@@ -9,6 +9,7 @@ from typing import Any
 
 from alloccheck.analysis.contracts import Contract
 from alloccheck.check import Policy
+from alloccheck.compile.disjoint import base_pipeline, disjoint_pipeline, parameters_named
 from alloccheck.compile.job import checked_options, parse_signature, require_jit_enabled
 from alloccheck.compile.target import python_function
 from alloccheck.dispatcher import CheckedDispatcher, OnFailure, VerifyingDispatcher
@@ -33,6 +34,7 @@ def check_allocs(
     methods: Iterable[str] | None = None,
     value_on_raise: int | float | None = None,
     verify_on_call: bool = False,
+    disjoint: bool | Iterable[str] = False,
     **jit_options: Any,
 ) -> Any:
     """Compile with Numba, prove that no call allocates, and run what was proved.
@@ -63,9 +65,14 @@ def check_allocs(
     verify_on_call : bool
         Compare the machine code with the proof (``.verify()``) before each call from Python. That
         costs a millisecond or so a call; calls from jitted code and from C are not intercepted.
+    disjoint : bool or iterable of str
+        Names of arrays among the arguments, or True for all, that never overlap. They are
+        checked once per call: it raises ``ValueError`` when two of them do. Assignments such as
+        ``out[1:] = x[:-1]`` then need no copy in case that they do, which would allocate.
     **jit_options
         Options of ``njit``: ``fastmath``, ``error_model``, ``boundscheck``, ``nogil``,
-        ``inline``, ``parallel``, ``locals``, ``pipeline_class`` and others. ``cache=True`` and object mode are refused.
+        ``inline``, ``parallel``, ``locals``, ``pipeline_class`` and others. ``cache=True`` and
+        object mode are refused.
 
     Returns
     -------
@@ -102,7 +109,7 @@ def check_allocs(
     The name and the behaviour at first call are AllocCheck.jl's.
     """
     policy = Policy.of(guarantee, ignore_throw, first_call, entry, contracts)
-    made = _Making(policy, on_failure, value_on_raise, verify_on_call)
+    made = _Making(policy, on_failure, value_on_raise, verify_on_call, disjoint)
     return _decorate(target, made, methods, jit_options)
 
 
@@ -161,6 +168,7 @@ class _Making:
     on_failure: str = "raise"
     value_on_raise: int | float | None = None
     verify_on_call: bool = False
+    disjoint: bool | Iterable[str] = False
 
 
 def _decorate(
@@ -221,6 +229,9 @@ def _dispatcher_for(target: Any, making: _Making, jit_options: dict[str, Any]) -
         own.update({k: v for k, v in inherited.items() if k != "cache"})
         declared_locals = {**target.locals, **declared_locals}
         pipeline = pipeline or target._compiler.pipeline_class
+    disjoint = parameters_named(making.disjoint, inspect.signature(function).parameters)
+    if disjoint:
+        pipeline = disjoint_pipeline(base_pipeline(pipeline), disjoint)
     failure: OnFailure = making.on_failure  # type: ignore[assignment]
     kind = VerifyingDispatcher if making.verify_on_call else CheckedDispatcher
     return kind(

@@ -22,6 +22,7 @@ import alloccheck
 from alloccheck.binding import Bound
 from alloccheck.check import NUMBA_ERRORS, Policy, compile_error, prove, recursion_error
 from alloccheck.compile.artifact import Artifact, GeneratorCode, annotation_of, build
+from alloccheck.compile.disjoint import base_pipeline, disjoint_names, disjoint_pipeline
 from alloccheck.compile.job import (
     CompileJob,
     Configuration,
@@ -334,7 +335,9 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         states["policy"] = self.policy
         states["on_failure"] = self.on_failure
         states["value_on_raise"] = self.value_on_raise
-        states["pipeline_class"] = self._compiler.pipeline_class
+        pipeline = self._compiler.pipeline_class
+        states["pipeline_class"] = base_pipeline(pipeline)
+        states["disjoint"] = disjoint_names(pipeline)
         return states
 
     @classmethod
@@ -350,10 +353,13 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         on_failure: OnFailure,
         value_on_raise: int | float | None,
         pipeline_class: Any,
+        disjoint: tuple[str, ...],
     ) -> CheckedDispatcher:
         known = cls._memo.get(uuid)
         if known is not None:
             return known  # type: ignore[no-any-return]
+        if disjoint:
+            pipeline_class = disjoint_pipeline(pipeline_class, disjoint)
         self = cls(
             py_func,
             locals,

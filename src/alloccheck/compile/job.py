@@ -198,6 +198,13 @@ class CompileJob:
     value_on_raise: int | float | None = None
     pipeline_class: Any = None
 
+    @property
+    def pipeline(self) -> Any:
+        """The compiler pipeline that holds, the dispatcher's or one of its own; None: Numba's."""
+        if self.dispatcher is not None:
+            return self.dispatcher._compiler.pipeline_class
+        return self.pipeline_class
+
 
 def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Validate jit options and return those that pass through to Numba.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from alloccheck.compile import numba_internals  # noqa: F401  (the version gate)
+from alloccheck.compile.disjoint import disjoint_pipeline, parameters_named
 from alloccheck.compile.job import CompileJob, checked_options, parse_signature, require_jit_enabled
 from alloccheck.errors import UsageError
 
@@ -82,6 +83,9 @@ def make_job(target: Any, signature: Any = None, options: Mapping[str, Any] | No
     given = dict(options or {})
     declared_locals = given.pop("locals", {}) or {}
     pipeline = given.pop("pipeline_class", None)
+    disjoint = parameters_named(
+        given.pop("disjoint", False), inspect.signature(function).parameters
+    )
     passed = checked_options(given)
     if signature is None and isinstance(target, CFunc):
         signature = target._sig
@@ -94,11 +98,13 @@ def make_job(target: Any, signature: Any = None, options: Mapping[str, Any] | No
         own = {k: v for k, v in dispatcher.targetoptions.items() if k not in ("nopython", "cache")}
         if "forceobj" in own or dispatcher.targetoptions.get("nopython") is False:
             checked_options({"forceobj": True})
-        if passed or declared_locals or pipeline:
+        if passed or declared_locals or pipeline or disjoint:
             passed = {**own, **passed}
             declared_locals = {**dispatcher.locals, **declared_locals}
             pipeline = pipeline or dispatcher._compiler.pipeline_class
             dispatcher = None
+    if disjoint:
+        pipeline = disjoint_pipeline(pipeline, disjoint)
     return CompileJob(
         function,
         dispatcher,

@@ -50,6 +50,7 @@ def render_certificate(certificate: Certificate) -> str:
             for external in one.externals
         ],
     )
+    lines += _part("checked at entry", list(one.conditions))
     lines += _part("assumptions", [f"{name}: {reason}" for name, reason in one.assumptions])
     lines += _part("prepared", list(one.prepared))
     settings = []
