@@ -69,6 +69,18 @@ def outer(n):
     return helper(n - 1) + helper(n - 2) if n > 0 else 0.25
 """
 
+# The base case of a waiting function lies beyond others that wait for it, with other types.
+LATE_BASE = """
+def first(n, x):
+    if n % 3 == 0:
+        return first(n - 1, 0.5 * x)
+    return second(n - 1, n)
+def second(n, x):
+    return None if n <= 0 else third(n - 1, n)
+def third(n, x):
+    return None if n % 3 == 0 else first(n - 1, x)
+"""
+
 PROGRAMS = {
     "self": (SELF, ["fact"], [(5,), (0,)]),
     "self widens": (SELF_WIDENS, ["widen"], [(0,), (3,)]),
@@ -78,6 +90,7 @@ PROGRAMS = {
     "bool and int": (BOOL_INT, ["yes", "number"], [(0,), (1,), (2,)]),
     "polymorphic": (POLYMORPHIC, ["ping", "pong"], [(0, 1), (3, 1), (4, 1.5)]),
     "shared callee": (SHARED_CALLEE, ["outer", "helper"], [(0,), (1,), (4,)]),
+    "late base": (LATE_BASE, ["third", "first", "second"], [(5, 1.5), (4, 2)]),
 }
 
 

@@ -106,6 +106,7 @@ class RoundRecursion:
         self._stack: WorldCallStack | None = None
         self.looking: list[Key] = []
         """Functions whose partial types are being found, the outermost first."""
+        self._harvesting = False
         self.met = False
         """Whether a function that is still being inferred was called."""
 
@@ -142,7 +143,9 @@ class RoundRecursion:
         self._meet()
         found = self._assumed.get(key)
         if found is None and key in self.looking:
-            # Asked while this very type is being found: nothing is known but what is assumed.
+            # Asked while this very type is being found: nothing is known but what is assumed. The
+            # next round knows what those who wait here can return without it.
+            self._harvest()
             return None
         if found is None:
             found = self._partial_of(key, partial)
@@ -202,10 +205,16 @@ class RoundRecursion:
 
     def _harvest(self) -> None:
         assert self._stack is not None
-        for frame in self._stack:
-            found = self._partial_of(frame.key, frame.typeinfer.numba_partial)
-            if found is not None and found.is_precise():
-                self._partial[frame.key] = types.unliteral(found)
+        if self._harvesting:
+            return
+        self._harvesting = True
+        try:
+            for frame in self._stack:
+                found = self._partial_of(frame.key, frame.typeinfer.numba_partial)
+                if found is not None and found.is_precise():
+                    self._partial[frame.key] = types.unliteral(found)
+        finally:
+            self._harvesting = False
 
 
 class _PartialTypes:
