@@ -397,7 +397,7 @@ def _resolve_recursion(codegen: Any, library: WorldLibrary) -> None:
                     f"a recursive call reaches {target!r}, which no function of this compile "
                     "defines; the cycle cannot be closed"
                 )
-            module.link_in(provider._get_module_for_linking(), preserve=True)
+            module.link_in(provider._get_module_for_linking())
 
 
 _FLAG_TAG = re.compile(r"(_ZN.*?B\d+v\d+)B(\d+)")

@@ -18,13 +18,14 @@ import llvmlite.binding as ll
 
 from alloccheck.compile import isolation
 from alloccheck.compile.isolation import TARGET, VariantDict
+from alloccheck.compile.job import Configuration
 from alloccheck.compile.lines import LineTables
 from alloccheck.errors import Refused
 
 # isort: split
 from numba.core import codegen, cpu, externals, imputils, pythonapi, registry, types, typing, utils
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.runtime import rtsys
+from numba.core.runtime import nrtdynmod, rtsys
 from numba.core.typing import templates
 
 if TYPE_CHECKING:
@@ -86,11 +87,42 @@ class WorldTypingContext(typing.Context):  # type: ignore[misc]
 class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
     """A library that is linked and optimised, but becomes machine code only in an artifact."""
 
-    _pristine: Any = None
+    # Bitcode, of the module as it was before linking and as others link it. Modules in memory are
+    # ten times as large, and a kept world has thousands. Everyone links from bitcode, whether the
+    # library was made just now or for an earlier job, so that the order of LLVM's use lists, which
+    # bitcode does not keep, is the same for both.
+    _pristine: bytes | None = None
+    _linkable: bytes | None = None
+    _module: Any = None
     _adding_entries = False
 
+    @property
+    def _final_module(self) -> Any:
+        if self._module is None and self._linkable is not None:
+            self._module = ll.parse_bitcode(self._linkable)
+        return self._module
+
+    @_final_module.setter
+    def _final_module(self, module: Any) -> None:
+        self._module = module
+
+    def pack(self) -> None:
+        """Let go of the module in memory; it is read again if anyone asks for it."""
+        if self._finalized and self._module is not None:
+            self._get_module_for_linking()
+            self._module = None
+
+    def _get_module_for_linking(self) -> Any:
+        """Return a module of the caller's own, to be linked with ``preserve=False``."""
+        if self._linkable is None:
+            self._linkable = super()._get_module_for_linking().as_bitcode()
+            self._shared_module = None
+        return ll.parse_bitcode(self._linkable)
+
     def add_linking_library(self, library: Any) -> None:
-        if library._codegen is not self._codegen and library is not rtsys.library:
+        if library is rtsys.library:
+            library = self._codegen.runtime
+        if library._codegen is not self._codegen:
             raise Refused(
                 f"the compiled library {library.name!r} was built outside this hermetic compile "
                 "and would be linked in unchecked. Pass the Python function or its dispatcher "
@@ -124,9 +156,8 @@ class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
         """
         copy: WorldLibrary = self._codegen.create_library(self.name)
         copy.enable_object_caching()
-        copy._final_module = (
-            self._final_module if self._pristine is None else self._pristine
-        ).clone()
+        before = self._final_module.as_bitcode() if self._pristine is None else self._pristine
+        copy._final_module = ll.parse_bitcode(before)
         copy._linking_libraries = list(self._linking_libraries)
         copy._reload_init = set(self._reload_init)
         return copy
@@ -134,13 +165,13 @@ class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
     def finalize(self) -> None:
         """Link and optimise; code generation waits for `artifact.close`."""
         self._raise_if_finalized()
-        self._pristine = self._final_module.clone()
+        self._pristine = self._final_module.as_bitcode()
         linked: set[int] = set()
         for library in self._linking_libraries:
             if id(library) not in linked:
                 linked.add(id(library))
                 self._reload_init.update(library._reload_init)
-                self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+                self._final_module.link_in(library._get_module_for_linking())
         before = self._codegen.before_optimization.pop(self, None)
         if before is not None:
             before(self)
@@ -157,10 +188,41 @@ class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
         return 0
 
 
+_runtimes: dict[str, bytes] = {}
+"""Numba's run-time library as bitcode, under each configuration: the same in every world."""
+
+
+def runtime_library(context: WorldContext) -> WorldLibrary:
+    """Return a world's own copy of Numba's run-time library.
+
+    That of the process was compiled under whatever settings it started with.
+
+    Parameters
+    ----------
+    context : WorldContext
+        The world's.
+    """
+    configuration = repr(Configuration.current())
+    known = _runtimes.get(configuration)
+    if known is None:
+        compiled: WorldLibrary = nrtdynmod.compile_nrt_functions(context)
+        known = compiled._final_module.as_bitcode()
+        # One is in use at a time: those of earlier settings are compiled again when needed.
+        _runtimes.clear()
+        _runtimes[configuration] = known
+    library: WorldLibrary = context.codegen().create_library("nrt")
+    library._final_module = ll.parse_bitcode(known)
+    library._finalized = True
+    return library
+
+
 class WorldCodegen(codegen.JITCPUCodegen):  # type: ignore[misc]
     """A code generator of one world. It remembers its libraries, to resolve recursion."""
 
     _library_class = WorldLibrary
+
+    runtime: WorldLibrary
+    """See `runtime_library`."""
 
     def __init__(self, module_name: str) -> None:
         self.libraries: list[WorldLibrary] = []

@@ -14,7 +14,12 @@ from typing import Any
 
 from alloccheck.compile import isolation
 from alloccheck.compile.captures import plain_functions
-from alloccheck.compile.contexts import WorldContext, WorldLibrary, WorldTypingContext
+from alloccheck.compile.contexts import (
+    WorldContext,
+    WorldLibrary,
+    WorldTypingContext,
+    runtime_library,
+)
 from alloccheck.compile.isolation import TARGET, HermeticCPU, hermetic_target, inherited_flags
 from alloccheck.compile.job import CompileJob
 from alloccheck.compile.recursion import RoundRecursion
@@ -282,7 +287,10 @@ class World:
             if not hasattr(self, "target_context"):
                 self.typing_context = WorldTypingContext(self)
                 self.target_context = WorldContext(self)
-                rtsys.initialize(self.target_context)
+                # The process's library is compiled as Numba would, in the user's context: in a
+                # world's, it would keep that world, and serve the user without an address.
+                rtsys.initialize(isolation.global_target_context())
+                self.target_context.codegen().runtime = runtime_library(self.target_context)
                 self.target_context.refresh()
             yield self
 
@@ -293,7 +301,7 @@ class World:
         self._identities.clear()
 
     def rest(self) -> None:
-        """Let go of what the last job needed: its caller's frames, above all.
+        """Let go of what the last job needed: modules in memory, and its caller's frames.
 
         Numba remembers errors of candidates that did not fit. Their tracebacks would keep the
         frames of whoever called, and all values in them, as long as the world is kept.
@@ -301,6 +309,8 @@ class World:
         for one in self.dispatchers:
             for error in one._compiler._failed_cache.values():
                 _forget_traceback(error)
+        for library in self.target_context.codegen().libraries:
+            library.pack()
 
     def declarations(self) -> tuple[int, ...]:
         """Return a key that changes when overloads or lowerings are registered with Numba."""
