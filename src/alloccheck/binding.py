@@ -18,6 +18,30 @@ from alloccheck.errors import UsageError
 from alloccheck.verification import Verification, verify
 
 
+def _entry_address(field: str, meaning: str) -> property:
+    """Return a property: the address of an entry from C, of the only artifact there is."""
+
+    def address(self: Bound) -> int:
+        artifact = self._only_artifact()
+        found: int | None = getattr(artifact, field)
+        if found is None:
+            raise TypeError(f"{artifact.signature} has no C entry")
+        # C says nothing of when it forgets an address.
+        artifact.lifetime.keep("its address was given to C")
+        return found
+
+    address.__doc__ = f"""{meaning}
+
+        The code lives as long as the process from now on.
+
+        Raises
+        ------
+        TypeError
+            With several signatures, or types that cannot be passed by value.
+        """
+    return property(address)
+
+
 class Bound:
     """The C entries of a function's artifacts, and their verification."""
 
@@ -29,38 +53,15 @@ class Bound:
         """The artifact of each argument-type tuple that can be called."""
         return MappingProxyType(self._artifacts)
 
-    @property
-    def address(self) -> int:
-        """Address of the C entry ``ret f(args...)``; there must be exactly one signature.
-
-        Raises
-        ------
-        TypeError
-            With several signatures, or types that cannot be passed by value.
-        """
-        return self._address_of(self._only_artifact().c_address)
-
-    @property
-    def status_address(self) -> int:
-        """Address of the C entry ``int32 f(ret*, args...)``, which returns 0 unless it raised.
-
-        Raises
-        ------
-        TypeError
-            With several signatures, or types that cannot be passed by value.
-        """
-        return self._address_of(self._only_artifact().status_address)
-
-    @property
-    def last_status_address(self) -> int:
-        """Address of ``int32 f(void)``: how the calling thread's last call by `address` ended.
-
-        Raises
-        ------
-        TypeError
-            With several signatures, or types that cannot be passed by value.
-        """
-        return self._address_of(self._only_artifact().last_status_address)
+    address = _entry_address("c_address", "Address of the C entry ``ret f(args...)``.")
+    status_address = _entry_address(
+        "status_address",
+        "Address of the C entry ``int32 f(ret*, args...)``, which returns 0 unless it raised.",
+    )
+    last_status_address = _entry_address(
+        "last_status_address",
+        "Address of ``int32 f(void)``: how the calling thread's last call by `address` ended.",
+    )
 
     @property
     def ctypes(self) -> Any:
@@ -75,7 +76,7 @@ class Bound:
         TypeError
             With several signatures.
         """
-        return cforms.value_prototype(self._only_artifact().signature)(self.address)
+        return cforms.prototype(self._only_artifact().signature)(self.address)
 
     @property
     def status_ctypes(self) -> Any:
@@ -88,7 +89,8 @@ class Bound:
         TypeError
             With several signatures.
         """
-        return cforms.status_prototype(self._only_artifact().signature)(self.status_address)
+        made = cforms.prototype(self._only_artifact().signature, status=True)
+        return made(self.status_address)
 
     def cffi(self, ffi: Any, *, status: bool = False) -> Any:
         """Return a C entry as a function pointer of a cffi instance.
@@ -107,10 +109,8 @@ class Bound:
         TypeError
             With several signatures.
         """
-        signature = self._only_artifact().signature
-        if status:
-            return ffi.cast(cforms.status_declaration(signature), self.status_address)
-        return ffi.cast(cforms.value_declaration(signature), self.address)
+        written = cforms.declaration(self._only_artifact().signature, status=status)
+        return ffi.cast(written, self.status_address if status else self.address)
 
     def last_status(self) -> int:
         """Return how the calling thread's last call by `address` ended.
@@ -179,11 +179,6 @@ class Bound:
                 f"it has: {known}"
             )
         return found
-
-    def _address_of(self, address: int | None) -> int:
-        if address is None:
-            raise TypeError(f"{self._only_artifact().signature} has no C entry")
-        return address
 
     def _only_artifact(self) -> Artifact:
         if len(self._artifacts) != 1:

@@ -59,64 +59,54 @@ def c_type(type_: Any) -> str:
     )
 
 
-def value_declaration(signature: Any) -> str:
-    """Return the C type of a pointer to the entry that returns the value.
+def declaration(signature: Any, *, status: bool = False) -> str:
+    """Return the C type of a pointer to an entry.
 
     Parameters
     ----------
     signature : numba signature
         With its return type.
+    status : bool
+        The entry that returns a status, instead of the one that returns the value.
+
+    Raises
+    ------
+    UsageError
+        When a type has no C form.
 
     Examples
     --------
     >>> from numba import float64, int32
-    >>> value_declaration(float64(int32, float64))
+    >>> declaration(float64(int32, float64))
     'double (*)(int32_t, double)'
-    """
-    arguments = ", ".join(map(c_type, signature.args)) or "void"
-    return f"{c_type(signature.return_type)} (*)({arguments})"
-
-
-def status_declaration(signature: Any) -> str:
-    """Return the C type of a pointer to the entry that returns a status.
-
-    Parameters
-    ----------
-    signature : numba signature
-        With its return type.
-
-    Examples
-    --------
-    >>> from numba import float64, int32
-    >>> status_declaration(float64(int32, float64))
+    >>> declaration(float64(int32, float64), status=True)
     'int32_t (*)(double *, int32_t, double)'
     """
-    result = c_type(types.CPointer(signature.return_type))
-    return f"int32_t (*)({', '.join([result, *map(c_type, signature.args)])})"
+    arguments = [c_type(one) for one in signature.args]
+    if status:
+        place = c_type(types.CPointer(signature.return_type))
+        return f"int32_t (*)({', '.join([place, *arguments])})"
+    return f"{c_type(signature.return_type)} (*)({', '.join(arguments) or 'void'})"
 
 
-def value_prototype(signature: Any) -> Any:
-    """Return the ctypes prototype of the entry that returns the value.
+def prototype(signature: Any, *, status: bool = False) -> Any:
+    """Return the ctypes prototype of an entry.
 
-    Raises
-    ------
-    UsageError
-        When a type has no C form.
-    """
-    return ctypes.CFUNCTYPE(_ctype(signature.return_type), *map(_ctype, signature.args))
-
-
-def status_prototype(signature: Any) -> Any:
-    """Return the ctypes prototype of the entry that returns a status.
+    Parameters
+    ----------
+    signature, status
+        As `declaration` takes them.
 
     Raises
     ------
     UsageError
         When a type has no C form.
     """
-    result = _ctype(signature.return_type)
+    result, arguments = _ctype(signature.return_type), map(_ctype, signature.args)
+    if not status:
+        return ctypes.CFUNCTYPE(result, *arguments)
     place = ctypes.c_void_p if result is None else ctypes.POINTER(result)
-    return ctypes.CFUNCTYPE(ctypes.c_int32, place, *map(_ctype, signature.args))
+    return ctypes.CFUNCTYPE(ctypes.c_int32, place, *arguments)
 
 
 def _ctype(type_: Any) -> Any:

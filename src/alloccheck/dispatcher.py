@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -102,6 +103,8 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         self.declared_signatures: tuple[Any, ...] = ()
         self._sealed = False
         self._artifacts: dict[tuple[Any, ...], Artifact] = {}
+        self._offered: list[Any] = []
+        self._replaced: list[Any] = []
         self._reports: dict[tuple[Any, ...], Report] = {}
         pipeline = {} if pipeline_class is None else {"pipeline_class": pipeline_class}
         super().__init__(py_func, locals=locals, targetoptions=targetoptions, **pipeline)
@@ -126,8 +129,42 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
     # --- compiling ------------------------------------------------------------------------------
 
     def _make_finalizer(self) -> Callable[[], None]:
-        # Artifacts live as long as the process: callers may hold their addresses.
-        return _nothing
+        """Return what is done when the dispatcher is gone.
+
+        It must not refer to what the dispatcher's code refers to, which may be the dispatcher:
+        hence not to all overloads, as Numba's does, but to those that jitted code has asked for.
+        """
+        offered, context = self._offered, self.targetctx
+
+        def finalizer(shutting_down: Callable[[], bool] = sys.is_finalizing) -> None:
+            if not shutting_down():
+                for entry in offered:
+                    context._defns.pop(entry, None)
+                offered.clear()
+
+        return finalizer
+
+    def _reset_overloads(self) -> None:
+        # Another thread, or a caller further up in this one, may be in the code that is replaced.
+        self._replaced += [one.entry_point for one in self.overloads.values()]
+        super()._reset_overloads()
+
+    def get_overload(self, sig: Any) -> Any:
+        """Return the entry point of a signature, for jitted code to call.
+
+        Parameters
+        ----------
+        sig : tuple of types, or signature
+            As Numba takes it.
+        """
+        entry = super().get_overload(sig)
+        if entry not in self._offered:
+            known = self._artifacts.values()
+            (artifact,) = (one for one in known if one.result.entry_point is entry)
+            implementation = _call_by_address(artifact)
+            self.targetctx._defns[entry].append(implementation, implementation.signature)
+            self._offered.append(entry)
+        return entry
 
     def enable_caching(self) -> None:
         """Refuse: Numba's disk cache brings back code that was not checked."""
@@ -234,10 +271,6 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         if artifact.generator is not None:
             result = self._with_own_generator(artifact)
         self.add_overload(result)
-        implementation = _call_by_address(artifact)
-        self.targetctx._defns[artifact.result.entry_point].append(
-            implementation, implementation.signature
-        )
 
     def _with_own_generator(self, artifact: Artifact) -> Any:
         """Let jitted code run an artifact's generator, by address.
@@ -405,10 +438,6 @@ class VerifyingDispatcher(CheckedDispatcher):
         return tuple(self._artifacts.values()) if exact is None else (exact,)
 
 
-def _nothing() -> None:
-    """Do nothing."""
-
-
 _MACHINERY = tuple(str(Path(str(one.__file__)).parent) + os.sep for one in (numba, alloccheck))
 
 
@@ -423,23 +452,27 @@ def _level_of_the_caller() -> int:
 
 
 def _call_by_address(artifact: Artifact) -> Any:
-    """Return Numba's implementation of a call that goes to the artifact's own machine code."""
-    descriptor = artifact.result.fndesc
+    """Return Numba's implementation of a call that goes to the artifact's own machine code.
+
+    Numba keeps it under the entry point, so it must not refer to the artifact, which refers to
+    its function.
+    """
+    result, arguments = artifact.fndesc.restype, artifact.fndesc.argtypes
+    address, symbol, lifetime = artifact.address, artifact.symbol, artifact.lifetime
 
     def implementation(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        lifetime.keep("jitted code calls it")
         convention = context.call_conv
-        shape = convention.get_function_type(descriptor.restype, descriptor.argtypes)
-        pointer = context.add_dynamic_addr(builder, artifact.address, info=artifact.symbol)
+        shape = convention.get_function_type(result, arguments)
+        pointer = context.add_dynamic_addr(builder, address, info=symbol)
         function = builder.bitcast(pointer, shape.as_pointer())
-        status, value = convention.call_function(
-            builder, function, descriptor.restype, descriptor.argtypes, args
-        )
+        status, value = convention.call_function(builder, function, result, arguments, args)
         with cgutils.if_unlikely(builder, status.is_error):
             convention.return_status_propagate(builder, status)
         value = imputils.fix_returning_optional(context, builder, sig, status, value)
-        return imputils.impl_ret_new_ref(context, builder, descriptor.restype, value)
+        return imputils.impl_ret_new_ref(context, builder, result, value)
 
-    implementation.signature = descriptor.argtypes  # type: ignore[attr-defined]
+    implementation.signature = arguments  # type: ignore[attr-defined]
     implementation.libs = ()  # type: ignore[attr-defined]
     return implementation
 

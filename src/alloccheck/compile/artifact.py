@@ -22,6 +22,7 @@ from alloccheck.compile.contexts import UNRESOLVED, WorldLibrary, parse_like
 from alloccheck.compile.entry import CEntries, add_c_entries, has_c_signature
 from alloccheck.compile.image import Image, Slot, locate
 from alloccheck.compile.job import CompileJob, Configuration
+from alloccheck.compile.lifetime import Lifetime, reason_to_keep
 from alloccheck.compile.objectfile import ObjectFile, read_object
 from alloccheck.compile.provenance import Capture, FunctionSource, captures, compiled_functions
 from alloccheck.compile.recursion import RoundRecursion, compile_to_fixpoint
@@ -37,10 +38,6 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment
 
 ENVIRONMENT_PREFIX = "_ZN08NumbaEnv"
-
-_immortal: list[Any] = []
-"""Code that values made by it may outlive; see `Artifact`."""
-
 
 class _Engine:
     """Owns the machine code of one artifact.
@@ -65,6 +62,10 @@ class _Engine:
     def data_address(self, symbol: str) -> int:
         return int(self._engine.get_global_value_address(symbol))
 
+    def release(self) -> None:
+        """Free the code; nothing may run or refer to it."""
+        self._engine.close()
+
 
 class ClosedLibrary:
     """What is left of a code library once its module is closed: text and addresses.
@@ -72,11 +73,13 @@ class ClosedLibrary:
     Stands where Numba expects ``CompileResult.library``.
     """
 
-    def __init__(self, name: str, listing: str, engine: _Engine, symbols: frozenset[str]) -> None:
+    def __init__(
+        self, name: str, listing: str, addresses: Mapping[str, int], lifetime: Lifetime
+    ) -> None:
         self.name = name
         self._listing = zlib.compress(listing.encode(), 1)
-        self._engine = engine
-        self._symbols = symbols
+        self._addresses = addresses
+        self._lifetime = lifetime
 
     def get_llvm_str(self) -> str:
         """Return the optimised IR that was checked."""
@@ -98,7 +101,8 @@ class ClosedLibrary:
 
     def get_pointer_to_function(self, name: str) -> int:
         """Return a function's address, or 0 when the artifact has no such entry."""
-        return self._engine.address(name) if name in self._symbols else 0
+        self._lifetime.keep("an address in it was asked for")
+        return self._addresses.get(name, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +163,8 @@ class Artifact:
     rounds: int
     object_code: bytes = field(repr=False)
     """The object, compressed by zlib."""
-    keepalive: tuple[Any, ...] = field(repr=False, default=())
+    lifetime: Lifetime = field(repr=False)
+    """Keeps the code in memory. The addresses above are good while somebody refers to it."""
     generator: GeneratorCode | None = None
     c_entries: CEntries | None = None
     """Symbols of all entries from C, None where types have no C form."""
@@ -521,21 +526,21 @@ def _load(
             slots.append(Slot(name, address, id(environment)))
             environments.append(environment)
     descriptor = result.fndesc
-    keepalive = (engine, tuple(environments), tuple(world.pinned.values()))
-    # Typed containers, jitclass instances and generators hold addresses of functions in here,
-    # and may outlive every reference to the function that made them.
-    _immortal.append(keepalive)
+    reason = None if closed.generator is None else "a generator may run in it"
+    needed = (tuple(environments), tuple(world.pinned.values()))
+    lifetime = Lifetime(engine, needed, reason or reason_to_keep(closed.listing))
     entry_point = _dynfunc.make_function(
         descriptor.lookup_module(),
         descriptor.qualname.split(".")[-1],
         f"checked artifact of {descriptor.qualname!r}",
         engine.address(descriptor.llvm_cpython_wrapper_name),
         closed.environment,
-        keepalive,
+        lifetime.held,
     )
     c_entries = closed.c_entries
     sources = compiled_functions(job.function, _linked(world, result), job.argument_types)
-    library = ClosedLibrary(closed.library.name, closed.listing, engine, frozenset(closed.entries))
+    addresses = {one: engine.address(one) for one in closed.entries}
+    library = ClosedLibrary(closed.library.name, closed.listing, addresses, lifetime)
     signature = typing.signature(result.signature.return_type, *result.signature.args)
     artifact = Artifact(
         job=job,
@@ -562,7 +567,7 @@ def _load(
         externals=externals,
         rounds=1,
         object_code=zlib.compress(closed.object_code, 1),
-        keepalive=keepalive,
+        lifetime=lifetime,
         generator=_generator_code(closed.generator, engine),
         c_entries=c_entries,
         status_address=None if c_entries is None else engine.address(c_entries.status),

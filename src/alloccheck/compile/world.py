@@ -51,6 +51,10 @@ Identity = tuple[Any, ...]
 """What tells the counterparts of a dispatcher apart: function, options, declarations, flags."""
 
 
+_COPIED = frozenset({bool, int, float, complex, str, bytes, type(None)})
+"""Types whose values are written into the code and not referred to by it."""
+
+
 class FunctionVariants:
     """Distinct Python functions for the variants of one function, stable over all rounds.
 
@@ -270,7 +274,9 @@ class World:
         self.pinned: dict[int, Any] = {}
         self.refusal: Refused | None = None
         self._identities: dict[int, tuple[Any, Identity]] = {}
-        self._clones: dict[Identity, tuple[Any, WorldDispatcher]] = {}
+        # Not the originals: a kept world must not keep users' dispatchers. `FunctionVariants` keeps
+        # their functions, whose identity is in the key.
+        self._clones: dict[Identity, WorldDispatcher] = {}
         self._counterparts: dict[int, tuple[Any, Any]] = {}
         self._classes: dict[int, tuple[Any, tuple[Any, ...]]] = {}
         self.root: WorldDispatcher
@@ -311,6 +317,7 @@ class World:
                 _forget_traceback(error)
         for library in self.target_context.codegen().libraries:
             library.pack()
+        self._identities.clear()
 
     def declarations(self) -> tuple[int, ...]:
         """Return a key that changes when overloads or lowerings are registered with Numba."""
@@ -385,10 +392,10 @@ class World:
         key = self._key(known[1], original.targetoptions)
         found = self._clones.get(key)
         if found is None:
-            copy = self._dispatcher_like(original, self._variants.of(original.py_func, key))
+            found = self._dispatcher_like(original, self._variants.of(original.py_func, key))
             # Declared before it is compiled: a cycle must find it.
-            self._clones[key] = found = (original, copy)
-        return found[1]
+            self._clones[key] = found
+        return found
 
     def _dispatcher_like(self, original: Any, function: Any) -> WorldDispatcher:
         options = {k: v for k, v in original.targetoptions.items() if k != "cache"}
@@ -438,7 +445,8 @@ class World:
 
     def pin(self, value: Any) -> None:
         """Keep a captured value alive as long as the world's code may refer to it."""
-        self.pinned[id(value)] = value
+        if type(value) not in _COPIED:
+            self.pinned[id(value)] = value
 
     def refuse(self, message: str) -> None:
         """Remember and raise a refusal, which Numba may otherwise rewrap.
@@ -502,14 +510,13 @@ class World:
         key = self._key(self._root_identity(job), options)
         found = self._clones.get(key)
         if found is None:
-            root = WorldDispatcher(
+            found = self._clones[key] = WorldDispatcher(
                 self._variants.of(job.function, key),
                 locals=dict(job.locals),
                 targetoptions=options,
                 pipeline_class=job.pipeline_class,
             )
-            self._clones[key] = found = (job.function, root)
-        return found[1]
+        return found
 
     def root_flags(self) -> Any:
         """Return the compile flags of the present job's function."""
