@@ -31,7 +31,7 @@ Of CPython: its C API reference; of Numba: ``_helperlib.c``, ``core/runtime/_nrt
 """
 
 _FOR_WRAPPERS = re.compile(
-    r"(\.const\.pickle(buf|data)\.[0-9a-f]{40}(\.sha1)?|__excinfo_unwrap_args[0-9a-f]{40})(\.\d+)?"
+    r"(\.const\.pickle(buf|data)\.[0-9a-f]{40}(\.sha1)?|__excinfo_unwrap_args[0-9a-f]{40})(\.\d+)*"
 )
 """Pickled exceptions and constants, and what unpacks an exception's arguments. Their addresses go to
 Numba's wrappers alone, which use them at once (``core/pythonapi.py serialize_object``,
