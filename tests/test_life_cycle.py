@@ -148,10 +148,14 @@ FREED = """
     def library(x):
         return np.dot(np.eye(3) * x, np.ones(3))
 
+    @njit
     def fibonacci(x):
         return x if x < 2.0 else fibonacci(x - 1.0) + fibonacci(x - 2.0)
 
-    ALL = (scalar, raising, array, constant, library, fibonacci)
+    def recursive(x):
+        return fibonacci(x)
+
+    ALL = (scalar, raising, array, constant, library, recursive)
 
     def drop(reference):
         gc.collect()
