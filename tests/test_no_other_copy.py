@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import io
 import itertools
+import math
 import sys
 
 import iced_x86
@@ -17,6 +18,9 @@ from numba import carray, cfunc, float64, njit, types
 from numba.core.dispatcher import Dispatcher
 
 from alloccheck import check_allocs, hermetic
+from alloccheck.check import Policy, _entry_symbols
+from alloccheck.compile.artifact import build
+from alloccheck.compile.target import make_job
 
 MARK = 0x1DE4_D00D_5EED_CAFE
 """A constant that only the checked helper's body holds."""
@@ -114,6 +118,89 @@ def test_a_jitted_caller_calls_the_artifact_by_address_and_holds_no_copy(order):
     defined = [line for line in text.splitlines() if line.startswith("define")]
     assert not [line for line in defined if "helper" in line or "leaf" in line]
     assert str(MARK) not in text
+
+
+def test_a_small_function_that_cannot_raise_is_called_without_status_or_memory():
+    @check_allocs("float64(float64)", error_model="numpy")
+    def curve(x):
+        return 1.0 / (1.0 + x * x) if x != 0.5 else float(MARK)
+
+    @njit
+    def caller(n):
+        x = 0.25
+        for _ in range(n):
+            x = curve(x)
+        return x
+
+    artifact = artifact_of(curve)
+    assert artifact.direct
+    assert caller(3) == curve(curve(curve(0.25)))
+    assert str(artifact.c_address) in caller.inspect_llvm((types.int64,))
+    assert str(artifact.address) not in caller.inspect_llvm((types.int64,))
+    # The entry is the body: nothing is called from it, and it stores nothing.
+    (symbol,) = [one for one in artifact.object_file().symbols if one.name == artifact.c_symbol]
+    code = list(
+        iced_x86.Decoder(64, ctypes.string_at(artifact.c_address, symbol.size), ip=0)
+    )
+    flows = {one.flow_control for one in code}
+    assert iced_x86.FlowControl.CALL not in flows
+    assert iced_x86.FlowControl.INDIRECT_CALL not in flows
+    # The caller's loop has no status to look at: its only branches are those of the loop.
+    assert str(float(MARK)) not in caller.inspect_llvm((types.int64,))
+
+
+def test_the_entry_that_holds_the_body_is_checked_as_the_body_is():
+    def small(x):
+        return x * x
+
+    def raising(x):
+        if x > 0.0:
+            raise ValueError
+        return x
+
+    space = {"math": math, "__name__": __name__}
+    exec("def large(x):\n" + "    x = math.sin(x) + 1.5\n" * 40 + "    return x", space)
+
+    def of_arrays(a):
+        return a.size
+
+    for function, signature, inlined in (
+        (small, "float64(float64)", True),
+        (raising, "float64(float64)", False),
+        (space["large"], "float64(float64)", False),
+        (of_arrays, "int64(float64[::1])", False),
+    ):
+        built = build(make_job(function, signature, {"error_model": "numpy"}))
+        entries = built.artifact.c_entries
+        assert entries.inlined is built.artifact.direct is inlined, function
+        symbols = _entry_symbols(built, Policy())
+        assert symbols == ((built.artifact.symbol, entries.value)[: 1 + inlined])
+
+
+@pytest.mark.parametrize(
+    ("function", "signature", "values"),
+    [
+        (lambda x: x, "int8(int8)", [-128, -1, 127]),
+        (lambda x: x > 0, "boolean(float64)", [-1.0, 1.0]),
+        (lambda x: x, "uint16(uint16)", [0, 65535]),
+        (lambda x: -x, "float32(float32)", [1.5]),
+        (lambda x: not x, "boolean(boolean)", [True, False]),
+        (lambda x: x, "int64(uint8)", [0, 255]),
+    ],
+)
+def test_arguments_and_values_cross_a_direct_call(function, signature, values):
+    checked = hermetic(signature)(function)
+    plain = njit(signature)(function)
+    assert artifact_of(checked).direct
+
+    @njit
+    def both(x):
+        return checked(x), plain(x)
+
+    ((argument,),) = checked.artifacts
+    for value in values:
+        mine, theirs = both(np.dtype(str(argument).replace("boolean", "bool")).type(value))
+        assert mine == theirs and type(mine) is type(theirs)
 
 
 def _readable(address):

@@ -332,7 +332,10 @@ def _of_both_kinds(name: str, ours: type[_Ours], error: Exception, text: str) ->
 def _entry_symbols(built: Built, policy: Policy) -> tuple[str, ...]:
     artifact = built.artifact
     if policy.entry != "c":
-        return (artifact.symbol,)
+        entries = artifact.c_entries
+        # With the body inlined, the entry is a body of its own.
+        own = (entries.value,) if entries is not None and entries.inlined else ()
+        return (artifact.symbol, *own)
     if artifact.c_entries is None:
         raise UsageError(
             f"{artifact.signature} has no C entry: its types cannot be passed by value"

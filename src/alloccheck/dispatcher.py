@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, Literal
 
 import alloccheck
@@ -24,6 +24,7 @@ from alloccheck.binding import Bound
 from alloccheck.check import NUMBA_ERRORS, Policy, compile_error, prove, recursion_error
 from alloccheck.compile.artifact import Artifact, GeneratorCode, annotation_of, build
 from alloccheck.compile.disjoint import base_pipeline, disjoint_names, disjoint_pipeline
+from alloccheck.compile.entry import value_entry_type
 from alloccheck.compile.job import (
     CompileJob,
     Configuration,
@@ -457,6 +458,8 @@ def _call_by_address(artifact: Artifact) -> Any:
     Numba keeps it under the entry point, so it must not refer to the artifact, which refers to
     its function.
     """
+    if artifact.direct:
+        return _value_by_address(artifact)
     result, arguments = artifact.fndesc.restype, artifact.fndesc.argtypes
     address, symbol, lifetime = artifact.address, artifact.symbol, artifact.lifetime
 
@@ -473,6 +476,28 @@ def _call_by_address(artifact: Artifact) -> Any:
         return imputils.impl_ret_new_ref(context, builder, result, value)
 
     implementation.signature = arguments  # type: ignore[attr-defined]
+    implementation.libs = ()  # type: ignore[attr-defined]
+    return implementation
+
+
+def _value_by_address(artifact: Artifact) -> Any:
+    """Return Numba's implementation of a call of an entry that cannot raise: a plain C call.
+
+    The value stays in a register. Numba's convention hands it over in memory, which costs a loop
+    over short calls half of its time.
+    """
+    assert artifact.c_address is not None
+    types_only = SimpleNamespace(restype=artifact.fndesc.restype, argtypes=artifact.fndesc.argtypes)
+    address, symbol, lifetime = artifact.c_address, artifact.c_symbol, artifact.lifetime
+
+    def implementation(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        lifetime.keep("jitted code calls it")
+        shape = value_entry_type(context, types_only)
+        pointer = context.add_dynamic_addr(builder, address, info=symbol)
+        value = builder.call(builder.bitcast(pointer, shape.as_pointer()), args)
+        return imputils.impl_ret_new_ref(context, builder, types_only.restype, value)
+
+    implementation.signature = types_only.argtypes  # type: ignore[attr-defined]
     implementation.libs = ()  # type: ignore[attr-defined]
     return implementation
 

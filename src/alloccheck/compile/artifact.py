@@ -19,7 +19,12 @@ import llvmlite.binding as ll
 
 from alloccheck.compile import canonical, isolation
 from alloccheck.compile.contexts import UNRESOLVED, WorldLibrary, parse_like
-from alloccheck.compile.entry import CEntries, add_c_entries, has_c_signature
+from alloccheck.compile.entry import (
+    CEntries,
+    add_c_entries,
+    has_c_signature,
+    is_called_in_registers,
+)
 from alloccheck.compile.image import Image, Slot, locate
 from alloccheck.compile.job import CompileJob, Configuration
 from alloccheck.compile.lifetime import Lifetime, reason_to_keep
@@ -172,6 +177,8 @@ class Artifact:
     """Address of the entry ``int32 f(ret*, args...)``."""
     last_status_address: int | None = None
     """Address of ``int32 f(void)``, which tells how the calling thread's last call ended."""
+    direct: bool = False
+    """Whether the entry at `c_address` is the whole function: the body inlined, and no raise."""
     image: Image = field(repr=False, default_factory=lambda: Image({}, {}))
     sources: tuple[FunctionSource, ...] = field(repr=False, default=())
     """The user's functions that are compiled into it, the root first."""
@@ -328,7 +335,11 @@ def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
                 release_gil=bool(world.root.targetoptions.get("nogil", False)),
             )
         if has_c_signature(descriptor):
-            c_entries = add_c_entries(context, library, descriptor, value_on_raise)
+            # A call through memory and a status would cost as much as such a body.
+            inline = is_called_in_registers(descriptor) and _is_small_and_returns(
+                str(result.library._final_module.get_function(descriptor.mangled_name))
+            )
+            c_entries = add_c_entries(context, library, descriptor, value_on_raise, inline=inline)
             entries += c_entries.symbols
     codegen = world.target_context.codegen()
 
@@ -362,6 +373,22 @@ def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
         pending.environment,
         generator,
     )
+
+
+SMALL = 64
+"""Instructions up to which a body is inlined into the entry that returns its value."""
+
+_RETURN = re.compile(r"^  ret (.*?)(?:, !.*)?$", re.MULTILINE)
+
+
+def _returns(body: str) -> bool:
+    """Tell whether a native function ends with status 0 alone, by the text of its IR."""
+    statuses = set(_RETURN.findall(body))
+    return statuses <= {"i32 0"}
+
+
+def _is_small_and_returns(body: str) -> bool:
+    return body.count("\n  ") <= SMALL and _returns(body)
 
 
 def _generator_code(descriptor: Any, engine: _Engine) -> GeneratorCode | None:
@@ -538,6 +565,7 @@ def _load(
         lifetime.held,
     )
     c_entries = closed.c_entries
+    body = str(module.get_function(descriptor.mangled_name))
     sources = compiled_functions(job.function, _linked(world, result), job.argument_types)
     addresses = {one: engine.address(one) for one in closed.entries}
     library = ClosedLibrary(closed.library.name, closed.listing, addresses, lifetime)
@@ -572,6 +600,7 @@ def _load(
         c_entries=c_entries,
         status_address=None if c_entries is None else engine.address(c_entries.status),
         last_status_address=None if c_entries is None else engine.address(c_entries.last_status),
+        direct=c_entries is not None and c_entries.inlined and _returns(body),
         image=_image(closed, engine, slots),
         sources=sources,
         captures=captures(sources),

@@ -46,11 +46,14 @@ class CEntries:
         ``int32 f(ret*, args...)``: returns 0, or a status that is not 0 when it raised.
     last_status : str
         ``int32 f(void)``: status of the calling thread's last call of `value`.
+    inlined : bool
+        The body is inlined into `value`, which therefore has to be checked like the body.
     """
 
     value: str
     status: str
     last_status: str
+    inlined: bool = False
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -59,7 +62,12 @@ class CEntries:
 
 
 def add_c_entries(
-    context: Any, library: Any, descriptor: Any, value_on_raise: Any = None
+    context: Any,
+    library: Any,
+    descriptor: Any,
+    value_on_raise: Any = None,
+    *,
+    inline: bool = False,
 ) -> CEntries:
     """Add the C entries of a function to its library and return their symbols.
 
@@ -74,6 +82,8 @@ def add_c_entries(
     value_on_raise : int or float, optional
         What the value entry returns when the function raised; when left out, zero, or NaN for
         floating point.
+    inline : bool
+        Inline the body into the value entry.
 
     Returns
     -------
@@ -89,15 +99,43 @@ def add_c_entries(
         descriptor.llvm_cfunc_wrapper_name,
         f"cstatus.{descriptor.mangled_name}",
         f"claststatus.{descriptor.mangled_name}",
+        inline,
     )
     module = context.create_module("alloccheck.entry")
     function_type = context.call_conv.get_function_type(descriptor.restype, descriptor.argtypes)
     callee = ir.Function(module, function_type, descriptor.llvm_func_name)
     table = add_status_table(module, entries.last_status)
-    _add_value_entry(context, module, descriptor, callee, entries.value, table, value_on_raise)
+    _add_value_entry(context, module, descriptor, callee, entries, table, value_on_raise)
     _add_status_entry(context, module, descriptor, callee, entries.status)
     library.add_ir_module(module)
     return entries
+
+
+def value_entry_type(context: Any, descriptor: Any) -> Any:
+    """Return the LLVM type of the entry that returns a function's value.
+
+    Parameters
+    ----------
+    context : CPUContext
+        Any: types are the same in all.
+    descriptor : FunctionDescriptor
+        The function; only its types are looked at.
+    """
+    returns_nothing = descriptor.restype in (types.void, types.none)
+    result = ir.VoidType() if returns_nothing else context.get_value_type(descriptor.restype)
+    return ir.FunctionType(result, [context.get_value_type(one) for one in descriptor.argtypes])
+
+
+def is_called_in_registers(descriptor: Any) -> bool:
+    """Tell whether a function's arguments and value are numbers and pointers, one word each.
+
+    Parameters
+    ----------
+    descriptor : FunctionDescriptor
+        The function.
+    """
+    registers = (types.Integer, types.Float, types.Boolean, types.RawPointer, types.CPointer)
+    return all(isinstance(one, registers) for one in (*descriptor.argtypes, descriptor.restype))
 
 
 def _add_value_entry(
@@ -105,22 +143,25 @@ def _add_value_entry(
     module: Any,
     descriptor: Any,
     callee: Any,
-    symbol: str,
+    entries: CEntries,
     table: StatusTable,
     value_on_raise: Any,
 ) -> None:
-    arguments = [context.get_value_type(one) for one in descriptor.argtypes]
     result = context.get_value_type(descriptor.restype)
     returns_nothing = descriptor.restype in (types.void, types.none)
-    shape = ir.FunctionType(ir.VoidType() if returns_nothing else result, arguments)
-    function = ir.Function(module, shape, symbol)
+    function = ir.Function(module, value_entry_type(context, descriptor), entries.value)
     extension = _extension(descriptor.restype)
     if extension is not None:
         function.return_value.add_attribute(extension)
     fallback = None if returns_nothing else _value_on_raise(descriptor, result, value_on_raise)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     status, value = context.call_conv.call_function(
-        builder, callee, descriptor.restype, descriptor.argtypes, function.args
+        builder,
+        callee,
+        descriptor.restype,
+        descriptor.argtypes,
+        function.args,
+        attrs=("alwaysinline",) if entries.inlined else (),
     )
     with builder.if_then(status.is_error, likely=False):
         _release_exception(context, builder, status)
