@@ -1,6 +1,6 @@
 """Measures what checking costs and prints a table: ``python -m benchmarks [section...]``.
 
-Sections: first-call, calls, memory, packages; all when none is named. Each ratio is of two
+Sections: first-call, calls, c-calls, memory, packages; all when none is named. Each ratio is of two
 measurements of one run, taken in alternation; tables show medians. ``--json FILE`` keeps the
 figures, ``--figures FILE...`` takes kept ones instead of measuring, ``--write`` puts the tables
 between the markers of ``docs/performance.md`` and a summary into ``README.md``.
@@ -69,15 +69,23 @@ def calls(rounds: int, _: str | None) -> dict[str, Any]:
     }
 
 
-def memory(rounds: int, _: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"numba": [], "checked": []}
-    for _round in range(rounds):
-        for way, runs in found.items():
-            runs.append(in_fresh_process("benchmarks.memory", way))
+def c_calls(rounds: int, _: str | None) -> dict[str, Any]:
+    runs = [in_fresh_process("benchmarks.c_calls") for _ in range(rounds)]
     return {
-        way: {key: _median(run[key] for run in runs) for key in runs[0] if runs[0][key] is not None}
-        for way, runs in found.items()
+        name: {key: _median(run[name][key] for run in runs) for key in runs[0][name]}
+        for name in runs[0]
     }
+
+
+def memory(rounds: int, _: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for workload in ("loop", "mixed"):
+        for way in ("numba", "checked"):
+            runs = [in_fresh_process("benchmarks.memory", way, workload) for _ in range(rounds)]
+            found[f"{way}, {workload}"] = {
+                key: _median(run[key] for run in runs) for key in runs[0]
+            }
+    return found
 
 
 def packages(rounds: int, python: str | None) -> dict[str, Any]:
@@ -125,7 +133,13 @@ def _corpus_environment(folder: str) -> str:
     return python
 
 
-SECTIONS = {"first-call": first_call, "calls": calls, "memory": memory, "packages": packages}
+SECTIONS = {
+    "first-call": first_call,
+    "calls": calls,
+    "c-calls": c_calls,
+    "memory": memory,
+    "packages": packages,
+}
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -160,12 +174,29 @@ def _calls_tables(data: dict[str, Any]) -> Table:
     return rows
 
 
+C_CALL_GOALS = {"jitted call": 1.2, "jitted call, may raise": 1.2}
+"""Ratios to reach where it is not 1.0; to be read to one hundredth."""
+
+
+def _c_calls_tables(data: dict[str, Any]) -> Table:
+    rows = [["what", "compared with, \u00b5s", "checked, \u00b5s", "ratio"]]
+    for name, one in data.items():
+        ratio = round(one["ratio"], 2)
+        rows.append([name, f"{1e6 * one['compared with']:.1f}", f"{1e6 * one['checked']:.1f}",
+                     _goal(ratio, C_CALL_GOALS.get(name, 1.0), f"{ratio:.2f}")])  # fmt: skip
+    return rows
+
+
 def _memory_tables(data: dict[str, Any]) -> Table:
-    rows = [["way", "MB for each function", "MB when the canonical cache is cleared"]]
-    plain, checked = data["numba"], data["checked"]
-    rows.append(["Numba", f"{plain['each']:.2f}", ""])
-    rows.append(["checked", _goal(checked["each"], 0.5, f"{checked['each']:.2f}"),
-                 f"{checked['without cache']:.2f}"])  # fmt: skip
+    rows = [["way and functions", "MB for each", "median of ten batches", "of it in the artifact",
+             "in the canonical cache"]]  # fmt: skip
+    for name, one in data.items():
+        if name.startswith("checked"):
+            each = _goal(one["each"], 0.5, f"{one['each']:.2f}")
+            parts = [f"{one['artifact']:.2f}", f"{one['cache']:.2f}"]
+        else:
+            each, parts = f"{one['each']:.2f}", ["", ""]
+        rows.append([name, each, f"{one['median of batches']:.2f}", *parts])
     return rows
 
 
@@ -200,6 +231,7 @@ def _packages_tables(data: dict[str, Any]) -> Table:
 TABLES = {
     "first-call": _first_call_tables,
     "calls": _calls_tables,
+    "c-calls": _c_calls_tables,
     "memory": _memory_tables,
     "packages": _packages_tables,
 }
@@ -221,7 +253,8 @@ def summary(data: dict[str, Any]) -> str:
     plain, checked = (sum(one[key] for one in used) for key in ("numba cpu", "checked cpu"))
     ratios = [one["cpu ratio"] for one in first]
     longest = max(one["ratio"] for one in data["calls"].values())
-    each = data["memory"]["checked"]["each"]
+    each = max(one["each"] for name, one in data["memory"].items() if "checked" in name)
+    by_address = data["c-calls"]
     share = _median(_share(one["stages"]) for one in used)
     rows = [
         ["what", "measured"],
@@ -233,7 +266,11 @@ def summary(data: dict[str, Any]) -> str:
         ["reading and solving against compiling, there",
          _goal(100 * share, 1.5, f"{100 * share:.1f} %")],
         ["a call from Python, worst of three", _goal(longest, 1.02, f"{longest:.3f}")],
-        ["memory for each function", _goal(each, 0.5, f"{each:.2f} MB")],
+        ["a call from C, against `numba.cfunc`",
+         _goal(round(by_address["C call"]["ratio"], 2), 1.0, f"{by_address['C call']['ratio']:.2f}")],
+        ["a call from jitted code, against a C function pointer",
+         _goal(by_address["jitted call"]["ratio"], 1.2, f"{by_address['jitted call']['ratio']:.2f}")],
+        ["memory for each function, worse of two sets", _goal(each, 0.5, f"{each:.2f} MB")],
     ]  # fmt: skip
     return _markdown(rows)
 

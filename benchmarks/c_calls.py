@@ -1,20 +1,20 @@
 """What a call by address costs, checked against plain Numba and C, interleaved in this process.
 
-``python -m benchmarks.c_calls [--rounds N] [--json FILE]``
+``python -m benchmarks.c_calls [ROUNDS]``
 
 Rows: a loop in C over a callback, against ``numba.cfunc``; ``integrate.quad`` and
 ``ndimage.generic_filter`` from end to end, against ``numba.cfunc``; jitted code that calls a
-checked function, against jitted code that calls a plain C function through a pointer. Each ratio is
-the median over rounds of two measurements that follow each other.
+checked function, against jitted code that calls a plain C function through a pointer; checked code
+that calls checked code, against the same of ``njit``. Each ratio is the median over rounds of two
+measurements that follow each other.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
-import json
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -26,6 +26,7 @@ from numba import carray, cfunc, njit
 from scipy import LowLevelCallable, integrate, ndimage
 
 from alloccheck import check_allocs, nonblocking
+from benchmarks.process import report_result
 
 C_SOURCE = """
 typedef double (*callback_t)(double);
@@ -36,6 +37,12 @@ double repeat(callback_t f, long n) {
     return x;
 }
 double plain(double x) { return 1.0 / (1.0 + x * x); }
+int plain_status(double *result, double x) {
+    if (x > 1e300)
+        return 1;
+    *result = 1.0 / (1.0 + x * x);
+    return 0;
+}
 """
 
 CALLS = 200_000
@@ -84,7 +91,39 @@ def ways(library: Any) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]
     stock_mean, clean_mean = cfunc(MEAN)(mean), nonblocking(MEAN, entry="c")(mean)
     image = np.random.default_rng(0).normal(size=(200, 200))
     called = check_allocs("float64(float64)", error_model="numpy")(curve)
-    pointer = library.plain
+    may_raise = check_allocs("float64(float64)", error_model="numpy")(checked_curve)
+    pointer, status_pointer = library.plain, library.plain_status
+    status_pointer.argtypes = (ctypes.c_void_p, ctypes.c_double)
+    helper = njit(error_model="numpy")(curve)
+
+    def over_helper(function: Any) -> Any:
+        def loop(n):
+            x = 0.5
+            for _ in range(n):
+                x = function(x)
+            return x
+
+        return loop
+
+    inlined = njit(error_model="numpy")(over_helper(helper))
+    checked_inlined = check_allocs("float64(int64)", error_model="numpy")(over_helper(called))
+
+    @njit
+    def through_status(n):
+        place = np.zeros(1)
+        x = 0.5
+        for _ in range(n):
+            if status_pointer(place.ctypes, x):
+                raise ValueError
+            x = place[0]
+        return x
+
+    @njit
+    def to_raising(n):
+        x = 0.5
+        for _ in range(n):
+            x = may_raise(x)
+        return x
 
     @njit
     def through_pointer(n):
@@ -120,6 +159,8 @@ def ways(library: Any) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]
         "integrate.quad": (quad(stock.ctypes), quad(clean.ctypes)),
         "ndimage.generic_filter": (filtered(stock_mean.ctypes), filtered(clean_mean.ctypes)),
         "jitted call": (lambda: through_pointer(CALLS), lambda: to_checked(CALLS)),
+        "jitted call, may raise": (lambda: through_status(CALLS), lambda: to_raising(CALLS)),
+        "checked in checked": (lambda: inlined(CALLS), lambda: checked_inlined(CALLS)),
     }
 
 
@@ -149,21 +190,9 @@ def _seconds(function: Callable[[], Any], repeats: int) -> float:
     return (time.perf_counter() - started) / repeats
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=41)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-    found = measure(arguments.rounds)
-    print(f"{'':24}{'compared with':>16}{'checked':>12}{'ratio':>8}")
-    for name, row in found.items():
-        print(
-            f"{name:24}{row['compared with'] * 1e6:13.1f} us{row['checked'] * 1e6:9.1f} us"
-            f"{row['ratio']:8.3f}"
-        )
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(found, indent=2) + "\n")
+def main(rounds: int = 41) -> None:
+    report_result(measure(rounds))
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))

@@ -23,6 +23,8 @@ typedef int32_t (*jack_t)(uint32_t, void *);
 typedef double (*unary_t)(double);
 typedef int32_t (*unary_status_t)(double *, double);
 typedef int32_t (*reader_t)(void);
+/* As ODEPACK's LSODA calls its right-hand side: all by address. */
+typedef void (*rhs_t)(int32_t *, double *, double *, double *);
 
 struct work {
     int kind;
@@ -35,7 +37,27 @@ struct work {
     int32_t first, last;
 };
 
-enum { PORTAUDIO, JACK, UNARY, UNARY_STATUS };
+enum { PORTAUDIO, JACK, UNARY, UNARY_STATUS, ODE };
+
+/* One step of the classical Runge-Kutta method, of two equations. */
+static void step(rhs_t f, double *t, double *y, double h) {
+    static const double part[4] = {0.0, 0.5, 0.5, 1.0}, weight[4] = {1.0, 2.0, 2.0, 1.0};
+    int32_t n = 2;
+    double k[2] = {0.0, 0.0}, sum[2] = {0.0, 0.0};
+    for (int s = 0; s < 4; s++) {
+        double at = *t + part[s] * h, z[2], d[2];
+        for (int i = 0; i < 2; i++)
+            z[i] = y[i] + part[s] * h * k[i];
+        f(&n, &at, z, d);
+        for (int i = 0; i < 2; i++) {
+            k[i] = d[i];
+            sum[i] += weight[s] * d[i];
+        }
+    }
+    for (int i = 0; i < 2; i++)
+        y[i] += h / 6.0 * sum[i];
+    *t += h;
+}
 
 static void once(struct work *w, int64_t i) {
     float in[FRAMES], out[FRAMES];
@@ -59,6 +81,12 @@ static void once(struct work *w, int64_t i) {
         w->last = ((unary_status_t)w->callback)(&y, x);
         w->total += w->last ? 0.0 : y;
         break;
+    case ODE: {
+        double *state = w->data; /* time, y[0], y[1] */
+        step((rhs_t)w->callback, state, state + 1, 1e-3);
+        w->total = state[1];
+        break;
+    }
     }
     if (i == 0)
         w->first = w->last;

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).with_suffix(".c")
-PORTAUDIO, JACK, UNARY, UNARY_STATUS = range(4)
+PORTAUDIO, JACK, UNARY, UNARY_STATUS, ODE = range(5)
 
 
 class Work(ctypes.Structure):

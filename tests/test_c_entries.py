@@ -257,6 +257,21 @@ def test_a_function_that_cannot_raise_has_no_status_table():
 # --- hosts ---------------------------------------------------------------------------------------
 
 
+def test_a_solver_in_c_calls_its_right_hand_side_by_address():
+    number, value = types.CPointer(types.int32), types.CPointer(types.float64)
+
+    @nonblocking(types.void(number, value, value, value), entry="c", ignore_throw=False)
+    def oscillator(n, t, y, ydot):
+        ydot[0] = y[1]
+        ydot[1] = -y[0] if n[0] == 2 and t[0] >= 0.0 else np.nan
+
+    state = (ctypes.c_double * 3)(0.0, 1.0, 0.0)
+    work = c_host.run(c_host.ODE, oscillator.address, 2000, data=ctypes.addressof(state))
+    assert state[0] == pytest.approx(2.0)
+    assert work.total == pytest.approx(np.cos(2.0), abs=1e-10)
+    assert state[2] == pytest.approx(-np.sin(2.0), abs=1e-10)
+
+
 def test_a_foreign_thread_gets_values_and_statuses(root):
     works = c_host.run(c_host.UNARY, root.address, 700, reader=root.last_status_address)
     # x runs over -1, 0, ..., 5; the first call raises.

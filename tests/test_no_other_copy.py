@@ -139,9 +139,7 @@ def test_a_small_function_that_cannot_raise_is_called_without_status_or_memory()
     assert str(artifact.address) not in caller.inspect_llvm((types.int64,))
     # The entry is the body: nothing is called from it, and it stores nothing.
     (symbol,) = [one for one in artifact.object_file().symbols if one.name == artifact.c_symbol]
-    code = list(
-        iced_x86.Decoder(64, ctypes.string_at(artifact.c_address, symbol.size), ip=0)
-    )
+    code = list(iced_x86.Decoder(64, ctypes.string_at(artifact.c_address, symbol.size), ip=0))
     flows = {one.flow_control for one in code}
     assert iced_x86.FlowControl.CALL not in flows
     assert iced_x86.FlowControl.INDIRECT_CALL not in flows
@@ -159,7 +157,7 @@ def test_the_entry_that_holds_the_body_is_checked_as_the_body_is():
         return x
 
     space = {"math": math, "__name__": __name__}
-    exec("def large(x):\n" + "    x = math.sin(x) + 1.5\n" * 40 + "    return x", space)
+    exec("def large(x):\n" + "    x = math.sin(x) + 1.5\n" * 80 + "    return x", space)
 
     def of_arrays(a):
         return a.size

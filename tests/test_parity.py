@@ -5,7 +5,10 @@ and the oracle's process, started under the same setting, compiles and measures 
 """
 
 import inspect
+import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -203,3 +206,62 @@ def test_the_settings_that_are_compared_cover_those_that_code_generation_reads()
     harmless |= {one for one in named if one.startswith("DUMP_")}
     assert "OPT" in named
     assert named - harmless <= known
+
+
+DIGESTS = """
+import sys
+import numpy as np
+from alloccheck import hermetic
+
+TABLE = np.arange(5.0)
+
+def raising(n):
+    if n < 0:
+        raise ValueError("negative", n)
+    return TABLE[n]
+
+def text(n):
+    return ("abc" if n else "def") + str(n)
+
+def table(n):
+    found = {}
+    for i in range(n):
+        found[i] = str(i)
+    return len(found)
+
+def drawn(n):
+    return np.random.random() + np.sin(n)
+
+made = [raising, text, table, drawn]
+if sys.argv[1] == "later":
+    # Other compiles before, in another order: counters, labels and addresses differ.
+    for one in made:
+        hermetic("(int32,)")(one)
+    made.reverse()
+digests = {one.__name__: hermetic("(int64,)")(one) for one in made}
+for name, one in sorted(digests.items()):
+    print(name, *(a.digest for a in one.artifacts.values()))
+"""
+
+
+@pytest.mark.parametrize("level", ["0", "3"])
+def test_digests_are_those_of_every_process(level):
+    printed = set()
+    for when, seed in (("first", "1"), ("later", "2")):
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "PYTHONHASHSEED": seed,
+            "NUMBA_OPT": level,
+        }
+        printed.add(
+            subprocess.run(
+                [sys.executable, "-c", DIGESTS, when],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+        )
+    (only,) = printed
+    assert len(only.splitlines()) == 4

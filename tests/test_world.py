@@ -546,3 +546,28 @@ def test_no_module_of_numbas_is_first_imported_inside_a_world():
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
     )
     assert [name for name in done.stdout.split() if name.startswith("numba.")] == []
+
+
+def test_numbas_runtime_is_compiled_in_the_users_context_and_keeps_no_world():
+    program = """
+import gc, weakref
+from alloccheck import hermetic
+from alloccheck.compile import canonical, isolation
+from numba.core.runtime import rtsys
+
+hermetic("(float64,)")(lambda x: x)
+assert rtsys.library.codegen is isolation.global_target_context().codegen()
+# Unresolved calls of the user's jitted code end there.
+assert rtsys.library.get_pointer_to_function("nrt_unresolved_abort")
+world = canonical.shared._world
+codegen = weakref.ref(world.target_context.codegen())
+del world
+canonical.shared.clear()
+gc.collect()
+assert codegen() is None
+"""
+    subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=True,
+    )

@@ -44,6 +44,7 @@ from numba.core.environment import lookup_environment
 
 ENVIRONMENT_PREFIX = "_ZN08NumbaEnv"
 
+
 class _Engine:
     """Owns the machine code of one artifact.
 
@@ -302,6 +303,8 @@ class _Closed:
     c_entries: CEntries | None
     environment: Any
     generator: Any
+    returns: bool
+    """Whether the body ends with status 0 alone."""
 
 
 def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
@@ -335,10 +338,9 @@ def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
                 release_gil=bool(world.root.targetoptions.get("nogil", False)),
             )
         if has_c_signature(descriptor):
-            # A call through memory and a status would cost as much as such a body.
-            inline = is_called_in_registers(descriptor) and _is_small_and_returns(
-                str(result.library._final_module.get_function(descriptor.mangled_name))
-            )
+            before = str(library._final_module.get_function(descriptor.mangled_name))
+            small = before.count("\n  ") <= SMALL and is_called_in_registers(descriptor)
+            inline = small and _returns(before)
             c_entries = add_c_entries(context, library, descriptor, value_on_raise, inline=inline)
             entries += c_entries.symbols
     codegen = world.target_context.codegen()
@@ -361,6 +363,7 @@ def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
     manager.add_global_dead_code_eliminate_pass()
     manager.run(module, codegen._pass_builder(opt=0, loop_vectorize=False, slp_vectorize=False))
     module.verify()
+    body = str(module.get_function(descriptor.mangled_name))
     object_code = codegen._tm.emit_object(module)
     object_file = read_object(object_code)
     return _Closed(
@@ -372,23 +375,22 @@ def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
         c_entries,
         pending.environment,
         generator,
+        _returns(body),
     )
 
 
-SMALL = 64
-"""Instructions up to which a body is inlined into the entry that returns its value."""
+SMALL = 128
+"""Instructions, before optimisation, up to which a body is inlined into the entry that returns its value.
+
+Calling a smaller one through memory and a status would cost as much as running it.
+"""
 
 _RETURN = re.compile(r"^  ret (.*?)(?:, !.*)?$", re.MULTILINE)
 
 
 def _returns(body: str) -> bool:
     """Tell whether a native function ends with status 0 alone, by the text of its IR."""
-    statuses = set(_RETURN.findall(body))
-    return statuses <= {"i32 0"}
-
-
-def _is_small_and_returns(body: str) -> bool:
-    return body.count("\n  ") <= SMALL and _returns(body)
+    return {"i32 0"}.issuperset(_RETURN.findall(body))
 
 
 def _generator_code(descriptor: Any, engine: _Engine) -> GeneratorCode | None:
@@ -565,7 +567,6 @@ def _load(
         lifetime.held,
     )
     c_entries = closed.c_entries
-    body = str(module.get_function(descriptor.mangled_name))
     sources = compiled_functions(job.function, _linked(world, result), job.argument_types)
     addresses = {one: engine.address(one) for one in closed.entries}
     library = ClosedLibrary(closed.library.name, closed.listing, addresses, lifetime)
@@ -600,7 +601,7 @@ def _load(
         c_entries=c_entries,
         status_address=None if c_entries is None else engine.address(c_entries.status),
         last_status_address=None if c_entries is None else engine.address(c_entries.last_status),
-        direct=c_entries is not None and c_entries.inlined and _returns(body),
+        direct=c_entries is not None and c_entries.inlined and closed.returns,
         image=_image(closed, engine, slots),
         sources=sources,
         captures=captures(sources),

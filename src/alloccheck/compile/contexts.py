@@ -108,8 +108,9 @@ class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
 
     def pack(self) -> None:
         """Let go of the module in memory; it is read again if anyone asks for it."""
-        if self._finalized and self._module is not None:
-            self._get_module_for_linking()
+        if self._finalized:
+            if self._module is not None:
+                self._get_module_for_linking()
             self._module = None
 
     def _get_module_for_linking(self) -> Any:
@@ -155,6 +156,7 @@ class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
         library served as a callee before.
         """
         copy: WorldLibrary = self._codegen.create_library(self.name)
+        self._codegen.libraries.remove(copy)  # nobody links it
         copy.enable_object_caching()
         before = self._final_module.as_bitcode() if self._pristine is None else self._pristine
         copy._final_module = ll.parse_bitcode(before)

@@ -15,15 +15,36 @@ from typing import Any
 from alloccheck.program.llvm_escapes import escaping_address
 
 _UNRETAINED = frozenset(
-    """
-    PyArg_ParseTuple PyArg_ParseTupleAndKeywords PyArg_UnpackTuple PyBytes_FromStringAndSize
-    PyDict_SetItemString PyErr_Format PyErr_SetString PyImport_ImportModule
-    PyImport_ImportModuleNoBlock PyObject_GetAttrString PyObject_HasAttrString
-    PyObject_SetAttrString PySys_FormatStderr PySys_FormatStdout PyUnicode_FromKindAndData
-    PyUnicode_FromString PyUnicode_FromStringAndSize Py_DecRef Py_FatalError Py_IncRef
-    NRT_adapt_ndarray_from_python NRT_adapt_ndarray_to_python_acqref numba_do_raise
-    numba_unpickle memcmp printf puts strlen
-    """.split()
+    [
+        "PyArg_ParseTuple",
+        "PyArg_ParseTupleAndKeywords",
+        "PyArg_UnpackTuple",
+        "PyBytes_FromStringAndSize",
+        "PyDict_SetItemString",
+        "PyErr_Format",
+        "PyErr_SetString",
+        "PyImport_ImportModule",
+        "PyImport_ImportModuleNoBlock",
+        "PyObject_GetAttrString",
+        "PyObject_HasAttrString",
+        "PyObject_SetAttrString",
+        "PySys_FormatStderr",
+        "PySys_FormatStdout",
+        "PyUnicode_FromKindAndData",
+        "PyUnicode_FromString",
+        "PyUnicode_FromStringAndSize",
+        "Py_DecRef",
+        "Py_FatalError",
+        "Py_IncRef",
+        "NRT_adapt_ndarray_from_python",
+        "NRT_adapt_ndarray_to_python_acqref",
+        "numba_do_raise",
+        "numba_unpickle",
+        "memcmp",
+        "printf",
+        "puts",
+        "strlen",
+    ]
 )
 """External functions that use what they are given while they run, copy it, or count references.
 
@@ -33,8 +54,8 @@ Of CPython: its C API reference; of Numba: ``_helperlib.c``, ``core/runtime/_nrt
 _FOR_WRAPPERS = re.compile(
     r"(\.const\.pickle(buf|data)\.[0-9a-f]{40}(\.sha1)?|__excinfo_unwrap_args[0-9a-f]{40})(\.\d+)*"
 )
-"""Pickled exceptions and constants, and what unpacks an exception's arguments. Their addresses go to
-Numba's wrappers alone, which use them at once (``core/pythonapi.py serialize_object``,
+"""Pickled exceptions and constants, and what unpacks an exception's arguments. Their addresses go
+to Numba's wrappers alone, which use them at once (``core/pythonapi.py serialize_object``,
 ``core/callconv.py``)."""
 
 _BY_ADDRESS = re.compile(r"numba\.dynamic\.globals\.")
@@ -134,4 +155,6 @@ def reason_to_keep(listing: str) -> str | None:
         How an address inside gets out: to a destructor or method table in a value that was made,
         as data of a constant that a value refers to, or to a function that may keep it.
     """
-    return escaping_address(listing, unretained=_UNRETAINED, passing=_FOR_WRAPPERS, lent=_BY_ADDRESS)
+    return escaping_address(
+        listing, unretained=_UNRETAINED, passing=_FOR_WRAPPERS, lent=_BY_ADDRESS
+    )

@@ -24,9 +24,33 @@ _POINTER_CALLEE = re.compile(rf"(%{NAME})\(")
 _WORD = re.compile(r" (?:atomic|volatile|weak|syncscope\(\S+\))(?= )")
 
 _DERIVES = frozenset(
-    "getelementptr phi select bitcast addrspacecast freeze insertvalue extractvalue insertelement "
-    "extractelement shufflevector ptrtoint inttoptr trunc zext sext add sub and or xor mul shl "
-    "lshr ashr".split()
+    [
+        "getelementptr",
+        "phi",
+        "select",
+        "bitcast",
+        "addrspacecast",
+        "freeze",
+        "insertvalue",
+        "extractvalue",
+        "insertelement",
+        "extractelement",
+        "shufflevector",
+        "ptrtoint",
+        "inttoptr",
+        "trunc",
+        "zext",
+        "sext",
+        "add",
+        "sub",
+        "and",
+        "or",
+        "xor",
+        "mul",
+        "shl",
+        "lshr",
+        "ashr",
+    ]
 )
 """Instructions whose result may hold an address that their operands hold."""
 _CONSUMES = frozenset({"icmp", "br", "switch", "unreachable"})
