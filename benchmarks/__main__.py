@@ -149,6 +149,10 @@ def _goal(value: float, limit: float, text: str) -> str:
     return f"{text} ({'met' if value <= limit else '**missed**'}: goal {limit:g})"
 
 
+def _hundredth(ratio: float, limit: float) -> str:
+    return _goal(round(ratio, 2), limit, f"{ratio:.2f}")
+
+
 def _first_call_tables(data: dict[str, Any]) -> Table:
     rows = [["function", "Numba, CPU s", "checked, CPU s", "ratio CPU", "ratio wall",
              "read and solve / compile"]]  # fmt: skip
@@ -181,9 +185,8 @@ C_CALL_GOALS = {"jitted call": 1.2, "jitted call, may raise": 1.2}
 def _c_calls_tables(data: dict[str, Any]) -> Table:
     rows = [["what", "compared with, \u00b5s", "checked, \u00b5s", "ratio"]]
     for name, one in data.items():
-        ratio = round(one["ratio"], 2)
         rows.append([name, f"{1e6 * one['compared with']:.1f}", f"{1e6 * one['checked']:.1f}",
-                     _goal(ratio, C_CALL_GOALS.get(name, 1.0), f"{ratio:.2f}")])  # fmt: skip
+                     _hundredth(one["ratio"], C_CALL_GOALS.get(name, 1.0))])  # fmt: skip
     return rows
 
 
@@ -266,10 +269,9 @@ def summary(data: dict[str, Any]) -> str:
         ["reading and solving against compiling, there",
          _goal(100 * share, 1.5, f"{100 * share:.1f} %")],
         ["a call from Python, worst of three", _goal(longest, 1.02, f"{longest:.3f}")],
-        ["a call from C, against `numba.cfunc`",
-         _goal(round(by_address["C call"]["ratio"], 2), 1.0, f"{by_address['C call']['ratio']:.2f}")],
+        ["a call from C, against `numba.cfunc`", _hundredth(by_address["C call"]["ratio"], 1.0)],
         ["a call from jitted code, against a C function pointer",
-         _goal(by_address["jitted call"]["ratio"], 1.2, f"{by_address['jitted call']['ratio']:.2f}")],
+         _hundredth(by_address["jitted call"]["ratio"], 1.2)],
         ["memory for each function, worse of two sets", _goal(each, 0.5, f"{each:.2f} MB")],
     ]  # fmt: skip
     return _markdown(rows)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import resource
 import statistics
 import sys
@@ -76,7 +77,7 @@ def main(way: str, workload: str, count: int = 200) -> None:
     for start in range(WARM_UP, WARM_UP + count, BATCH):
         kept += [_made(decorate, workload, number) for number in range(start, start + BATCH)]
         sizes.append(_resident())
-    growth = [(b - a) / BATCH for a, b in zip(sizes, sizes[1:], strict=False)]
+    growth = [(b - a) / BATCH for a, b in itertools.pairwise(sizes)]
     found = {
         "each": (sizes[-1] - sizes[0]) / count,
         "median of batches": statistics.median(growth),
@@ -100,8 +101,11 @@ class _MallInfo(ctypes.Structure):
 
     _fields_ = tuple(
         (name, ctypes.c_size_t)
-        for name in ["arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"]
-    )  # fmt: skip
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks"),
+            *("uordblks", "fordblks", "keepcost"),
+        )
+    )
 
 
 def _allocated() -> float:

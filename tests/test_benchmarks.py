@@ -41,7 +41,7 @@ def test_each_section_has_a_table_that_says_which_goals_are_missed():
     assert "1.30 (**missed**: goal 1.2)" in found["c-calls"]
     assert "0.40 (met: goal 0.5) | 0.30 | 0.10 | 0.10 |" in found["memory"]
     assert "0.60 (**missed**: goal 0.5)" in found["memory"]
-    assert "0.60 (**missed**: goal 0.5)" in summary(FIGURES)
+    assert "0.60 MB (**missed**: goal 0.5)" in summary(FIGURES)
     assert "| small | 3 | 1 / 1 / 1 | 2.0 | 3.0 | 1.50 | 2.50 | 2.0 % |" in found["packages"]
     assert "| 1.05 (**missed**: goal 0.9) |" in summary(FIGURES)
 

@@ -568,6 +568,10 @@ assert codegen() is None
 """
     subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            canonical.SWITCH: "1",
+        },
         check=True,
     )

@@ -380,7 +380,7 @@ def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
 
 
 SMALL = 128
-"""Instructions, before optimisation, up to which a body is inlined into the entry that returns its value.
+"""Instructions, before optimisation, up to which a body is inlined into its C entry.
 
 Calling a smaller one through memory and a status would cost as much as running it.
 """
