@@ -23,6 +23,7 @@ FLOORS = {
         "assumptions",
         "certificate",
         "check",
+        "crosscheck",
         "expressions",
         "findings",
         "help",

@@ -27,13 +27,14 @@ from alloccheck.compile.job import CompileJob
 from alloccheck.compile.prepare import prepare
 from alloccheck.compile.recursion import RecursionFault
 from alloccheck.compile.target import make_job, python_function, types_of_call
+from alloccheck.crosscheck import Comparison, compare
 from alloccheck.effects import Effect, Guarantee, Occasion, Path
 from alloccheck.errors import AllocCheckException, CompileError, UsageError
 from alloccheck.findings import Assumption, FirstCall, Report, TypeHint, findings_from
 from alloccheck.native_evidence import NativeEvidence
 from alloccheck.program.llvm import read_module
 from alloccheck.program.model import Direct, Indirect, Program
-from alloccheck.source import Frame
+from alloccheck.source import Backtrace, Frame
 
 # isort: split
 from numba.core.errors import ForceLiteralArg, NumbaError, TypingError, UnsupportedBytecodeError
@@ -140,12 +141,16 @@ def prove(job: CompileJob, policy: Policy) -> Verdict:
     contracts = NativeEvidence(contract_lookup(policy.contracts), built.artifact.externals)
     solutions = [_solve(one, contracts, built) for one in programs]
     solved = time.perf_counter()
-    report = _report(job, policy, built, programs, contracts, solutions)
+    undeclared = _undeclared(built)
+    comparison = compare(built, programs, contracts, frozenset(undeclared))
+    compared = time.perf_counter()
+    report = _report(job, policy, built, programs, contracts, solutions, undeclared, comparison)
     report.timings.update(
         built.timings,
         read=read - started,
         solve=solved - read,
-        report=time.perf_counter() - solved,
+        compare=compared - solved,
+        report=time.perf_counter() - compared,
     )
     return Verdict(report, built.artifact)
 
@@ -385,12 +390,14 @@ def _report(
     programs: list[Program],
     contracts: NativeEvidence,
     solutions: list[Solution],
+    undeclared: list[str],
+    comparison: Comparison,
 ) -> Report:
     artifact = built.artifact
-    undeclared = _undeclared(built)
     ways_in = frozenset(artifact.c_entries.symbols) if artifact.c_entries else frozenset()
     witnesses = _distinct((w for one in solutions for w in one.witnesses), ways_in)
-    witnesses += _added_by_code_generation(undeclared, contracts)
+    witnesses += _added_by_code_generation(undeclared, contracts, comparison.place)
+    witnesses += comparison.witnesses
     lazy = {one.symbol for one in witnesses if one.occasion is Occasion.FIRST_CALL}
     prepared = prepare(lazy) if policy.first_call == "prepare" else frozenset()
     hints = functools.cache(lambda: heap_types_by_line(built.annotations))
@@ -463,6 +470,7 @@ def _report(
             *(f"may end the process: {one}" for one in noted),
             *(f"assumes that {fact}" for fact in facts),
             *(f"assumes of {subject}: {reason}" for subject, reason in contracts.assumptions()),
+            *comparison.notes,
         ),
         certificate=certificate,
     )
@@ -538,7 +546,7 @@ def _undeclared(built: Built) -> list[str]:
 
 
 def _added_by_code_generation(
-    undeclared: Iterable[str], contracts: NativeEvidence
+    undeclared: Iterable[str], contracts: NativeEvidence, place: Callable[[str], Backtrace]
 ) -> list[Witness]:
     """Classify the calls that machine code has and the IR has not.
 
@@ -549,7 +557,8 @@ def _added_by_code_generation(
     for symbol in undeclared:
         contract = contracts.lookup(symbol)
         if contract is None:
-            found.append(_added(symbol, Effect.UNKNOWN, Occasion.EVERY_CALL, _UNKNOWN, "", ""))
+            effect, occasion = Effect.UNKNOWN, Occasion.EVERY_CALL
+            found.append(_added(symbol, effect, occasion, _UNKNOWN, "", place(symbol), ""))
             continue
         found.extend(
             _added(
@@ -558,6 +567,7 @@ def _added_by_code_generation(
                 one.occasion,
                 contract.reason,
                 contract.source,
+                place(symbol),
                 contract.condition,
             )
             for one in contract.effects
@@ -572,6 +582,14 @@ _UNKNOWN = "code generation calls it and no contract says what it does"
 
 
 def _added(
-    symbol: str, effect: Effect, occasion: Occasion, reason: str, source: str, condition: str
+    symbol: str,
+    effect: Effect,
+    occasion: Occasion,
+    reason: str,
+    source: str,
+    backtrace: Backtrace,
+    condition: str,
 ) -> Witness:
-    return Witness(effect, Path.RETURN, occasion, symbol, reason, source, (), None, condition)
+    return Witness(
+        effect, Path.RETURN, occasion, symbol, reason, source, backtrace, None, condition
+    )

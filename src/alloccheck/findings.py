@@ -237,11 +237,12 @@ def only_seen_in(witness: Witness, reader: Literal["IR", "machine code"]) -> Wit
     Witness
         The same, with its effect unknown, because nobody can say which reader is right.
     """
+    effect = "" if witness.effect is Effect.UNKNOWN else f"may {witness.effect}, but "
     return dataclasses.replace(
         witness,
         effect=Effect.UNKNOWN,
         source=f"seen in the {reader} alone; {witness.source}",
-        reason=f"may {witness.effect}, but only the {reader} shows it: {witness.reason}",
+        reason=f"{effect}only the {reader} shows it: {witness.reason}",
     )
 
 

@@ -17,6 +17,7 @@ from alloccheck.symbols import well_known_name
 
 if TYPE_CHECKING:
     from alloccheck.analysis.native import Decider, NativeAnswer
+    from alloccheck.program.machine.walk import Region, Walker
 
 PREFIX = "native code at "
 """How a constant address is named where no symbol of a well-known library stands there."""
@@ -85,18 +86,34 @@ class NativeEvidence:
         }
         return tuple(sorted(found))
 
+    def walker(self, region: Region) -> Walker:
+        """Return a walker that reads one function of jitted code.
+
+        Parameters
+        ----------
+        region : Region
+            Where it is.
+        """
+        from alloccheck.program.machine.walk import Walker
+
+        known = self._native().walker
+        return Walker(memory=known.memory, images=known.images.images, regions=(region,))
+
+    def _native(self) -> Decider:
+        if self._decider is None:
+            # The disassembler is only loaded where there is something to read.
+            from alloccheck.analysis.native import Decider
+
+            self._decider = Decider()
+        return self._decider
+
     def _decide(self, address: int) -> NativeAnswer | None:
         if address not in self._answers:
             self._answers[address] = self._walk(address)
         return self._answers[address]
 
     def _walk(self, address: int) -> NativeAnswer | None:
-        if self._decider is None:
-            # The disassembler is only loaded where there is something to read.
-            from alloccheck.analysis.native import Decider
-
-            self._decider = Decider()
         try:
-            return self._decider.decide(address)
+            return self._native().decide(address)
         except (UsageError, ProgramError):
             return None
