@@ -71,6 +71,7 @@ def compare(
     programs: list[Program],
     contracts: NativeEvidence,
     judged: frozenset[str] = frozenset(),
+    read: Callable[[int, int], bytes] = ctypes.string_at,
 ) -> Comparison:
     """Compare the machine code of an artifact with its IR.
 
@@ -84,11 +85,23 @@ def compare(
         What externals do.
     judged : frozenset of str
         Externals that only the machine code has and that are judged otherwise.
+    read : callable
+        Reads memory: ``read(address, size)``.
+
+    Returns
+    -------
+    Comparison
+        Without witnesses where the two readers agree.
+
+    Notes
+    -----
+    A callee without effects is no disagreement: code generation puts instructions in place of
+    such calls (``sqrt``), and calls in place of instructions (``frem``).
     """
     if not can_compare():
         note = f"the machine code of {platform.machine()} is not read: the proof rests on the IR"
         return Comparison((), lambda symbol: (), 0, 0, (note,))
-    return _Comparer(built, programs, contracts, judged).run()
+    return _Comparer(built, programs, contracts, judged, read).run()
 
 
 @dataclass(slots=True)
@@ -112,7 +125,9 @@ class _Comparer:
         programs: list[Program],
         contracts: NativeEvidence,
         judged: frozenset[str],
+        read: Callable[[int, int], bytes],
     ) -> None:
+        self.read = read
         self.built = built
         self.programs = programs
         self.contracts = contracts
@@ -182,14 +197,14 @@ class _Comparer:
 
         start = self._start(symbol.name)
         assert start is not None
-        code = ctypes.string_at(start, symbol.size)
+        code = self.read(start, symbol.size)
         return read_calls(code, start, self._word, self._tables)
 
     def _word(self, address: int) -> int | None:
         """Read a word of the artifact's own data: nothing outside writes it."""
         for low, high in self._data:
             if low <= address <= high - 8:
-                return int.from_bytes(ctypes.string_at(address, 8), "little")
+                return int.from_bytes(self.read(address, 8), "little")
         return None
 
     @cached_property
@@ -220,7 +235,7 @@ class _Comparer:
                 if one.kind != _ABSOLUTE_WORD:
                     return None
                 place = sections[one.section] + one.offset
-                found[place] = int.from_bytes(ctypes.string_at(place, 8), "little")
+                found[place] = int.from_bytes(self.read(place, 8), "little")
         return found
 
     # --- one function -------------------------------------------------------------------------
@@ -260,7 +275,8 @@ class _Comparer:
 
         start = self._start(symbol.name)
         assert start is not None
-        node = self.contracts.walker(Region(start, symbol.size, symbol.name)).node(start)
+        region = Region(start, symbol.size, symbol.name)
+        node = self.contracts.walker(region, self.read).node(start)
         links: dict[int, set[int] | None] = {}
         inner: set[int] = set()
         for number, block in enumerate(node.chunk.blocks if node.chunk is not None else ()):

@@ -8,11 +8,12 @@ answers and the form of a contract; nothing of Numba or reports.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from alloccheck.analysis.contracts import Contract
 from alloccheck.errors import ProgramError, UsageError
+from alloccheck.program.machine.memory import LiveMemory
 from alloccheck.symbols import well_known_name
 
 if TYPE_CHECKING:
@@ -21,6 +22,25 @@ if TYPE_CHECKING:
 
 PREFIX = "native code at "
 """How a constant address is named where no symbol of a well-known library stands there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RegionMemory:
+    """The address space of this process, of which one range is read in a given way."""
+
+    live: LiveMemory
+    low: int
+    high: int
+    read_region: Callable[[int, int], bytes]
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return exactly `size` bytes, or raise `Unreadable`."""
+        inside = self.low <= address and address + size <= self.high
+        return self.read_region(address, size) if inside else self.live.read(address, size)
+
+    def permissions(self, address: int) -> str:
+        """Return the permissions of a page."""
+        return self.live.permissions(address)
 
 
 class NativeEvidence:
@@ -86,18 +106,21 @@ class NativeEvidence:
         }
         return tuple(sorted(found))
 
-    def walker(self, region: Region) -> Walker:
+    def walker(self, region: Region, read: Callable[[int, int], bytes]) -> Walker:
         """Return a walker that reads one function of jitted code.
 
         Parameters
         ----------
         region : Region
             Where it is.
+        read : callable
+            Reads its bytes: ``read(address, size)``.
         """
         from alloccheck.program.machine.walk import Walker
 
         known = self._native().walker
-        return Walker(memory=known.memory, images=known.images.images, regions=(region,))
+        memory = _RegionMemory(LiveMemory.open(), region.start, region.start + region.size, read)
+        return Walker(memory=memory, images=known.images.images, regions=(region,))
 
     def _native(self) -> Decider:
         if self._decider is None:

@@ -18,6 +18,8 @@ from alloccheck.source import Backtrace, Frame
 
 _SYMBOL_VALUE = 8
 """Offset of ``st_value`` in a symbol of ELF64."""
+_SECTION_SIZE = 32
+"""Offset of ``sh_size`` in a section header of ELF64."""
 
 
 def line_table(data: bytes, sections: Mapping[str, int]) -> Callable[[int], Backtrace]:
@@ -75,6 +77,11 @@ def _placed(data: bytes, sections: Mapping[str, int]) -> bytes:
     table: Any = elf.get_section_by_name(".symtab")
     moved = bytearray(data)
     names = [section.name for section in elf.iter_sections()]
+    for number, name in enumerate(names):
+        if name == ".rela.eh_frame":
+            # It has relocations that pyelftools does not know, and nobody asks for it here.
+            at = elf["e_shoff"] + number * elf["e_shentsize"] + _SECTION_SIZE
+            struct.pack_into("<Q", moved, at, 0)
     for number, symbol in enumerate(table.iter_symbols()):
         index = symbol["st_shndx"]
         if isinstance(index, int) and names[index] in sections:
@@ -110,12 +117,16 @@ def _text(value: Any) -> str:
 
 def _rows(program: Any, files: Callable[[int], str]) -> Iterator[_Row]:
     before = None
+    line = 0
     for entry in program.get_entries():
         state = entry.state
         if state is None:
             continue
         if before is not None:
-            yield before.address, state.address, files(before.file), before.line, before.column
+            # Line 0 stands for code that belongs to no line: the last one of the file is nearest.
+            line = before.line or line
+            yield before.address, state.address, files(before.file), line, before.column
+            line = line if state.file == before.file else 0
         before = None if state.end_sequence else state
 
 
@@ -125,19 +136,34 @@ def _scopes(entry: Any, unit: Any, files: Callable[[int], str]) -> Iterator[_Sco
         inlined = child.tag == "DW_TAG_inlined_subroutine"
         if inlined or child.tag == "DW_TAG_subprogram":
             attributes = child.attributes
-            low = attributes.get("DW_AT_low_pc")
-            if low is not None and "DW_AT_high_pc" in attributes:
-                size = attributes["DW_AT_high_pc"].value
-                call = None
-                if inlined and "DW_AT_call_line" in attributes:
-                    column = attributes.get("DW_AT_call_column")
-                    call = (
-                        files(attributes["DW_AT_call_file"].value),
-                        attributes["DW_AT_call_line"].value,
-                        column.value if column is not None else 0,
-                    )
-                yield low.value, low.value + size, _name(child), call
+            call = None
+            if inlined and "DW_AT_call_line" in attributes:
+                column = attributes.get("DW_AT_call_column")
+                call = (
+                    files(attributes["DW_AT_call_file"].value),
+                    attributes["DW_AT_call_line"].value,
+                    column.value if column is not None else 0,
+                )
+            for low, high in _ranges(child, unit):
+                yield low, high, _name(child), call
         yield from _scopes(child, unit, files)
+
+
+def _ranges(entry: Any, unit: Any) -> Iterator[tuple[int, int]]:
+    attributes = entry.attributes
+    if "DW_AT_low_pc" in attributes and "DW_AT_high_pc" in attributes:
+        low = attributes["DW_AT_low_pc"].value
+        yield low, low + attributes["DW_AT_high_pc"].value
+    elif "DW_AT_ranges" in attributes:
+        top = unit.get_top_DIE().attributes
+        base = top["DW_AT_low_pc"].value if "DW_AT_low_pc" in top else 0
+        lists = unit.dwarfinfo.range_lists()
+        for one in lists.get_range_list_at_offset(attributes["DW_AT_ranges"].value, unit):
+            if hasattr(one, "base_address"):
+                base = one.base_address
+            else:
+                start = 0 if getattr(one, "is_absolute", False) else base
+                yield start + one.begin_offset, start + one.end_offset
 
 
 def _name(entry: Any) -> str:
