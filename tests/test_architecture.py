@@ -27,6 +27,7 @@ FLOORS = {
         "expressions",
         "findings",
         "help",
+        "native_answers",
         "native_cache",
         "native_evidence",
         "symbols",

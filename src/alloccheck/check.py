@@ -469,7 +469,10 @@ def _report(
             *(() if checked is None else (f"checked at entry: {checked}",)),
             *(f"may end the process: {one}" for one in noted),
             *(f"assumes that {fact}" for fact in facts),
-            *(f"assumes of {subject}: {reason}" for subject, reason in contracts.assumptions()),
+            *(
+                f"assumes of {subject}: {reason}"
+                for subject, reason in contracts.unusual_assumptions()
+            ),
             *comparison.notes,
         ),
         certificate=certificate,

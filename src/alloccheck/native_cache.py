@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import json
 import os
 import stat
 import tempfile
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
 
@@ -73,7 +73,7 @@ class ChunkCache:
     def get(self, image: Image, key: tuple[int, bool]) -> Chunk | None:
         """Return a stored chunk, or None."""
         if image not in self._stored:
-            self._stored[image] = _load(self._path(image))
+            self._stored[image] = load_file(self._path(image))
         text = self._stored[image].get(_key(key))
         if text is not None:
             try:
@@ -97,7 +97,7 @@ class ChunkCache:
         try:
             for image, added in self._added.items():
                 path = self._path(image)
-                _write(path, _load(path) | added)
+                write_file(path, load_file(path) | added)
         except OSError:
             return False
         self._added.clear()
@@ -105,7 +105,13 @@ class ChunkCache:
 
     def _path(self, image: Image) -> Path:
         identity = "\n".join(
-            (str(FORMAT), _versions(), image.build_id or "", image.code_digest, str(image.machine))
+            (
+                str(FORMAT),
+                reader_versions(),
+                image.build_id or "",
+                image.code_digest,
+                str(image.machine),
+            )
         )
         return self.directory / f"{hashlib.sha256(identity.encode()).hexdigest()[:40]}.json"
 
@@ -115,15 +121,15 @@ def _key(key: tuple[int, bool]) -> str:
 
 
 @lru_cache(maxsize=1)
-def _versions() -> str:
-    """Return the versions of all that takes part in reading code."""
-    found = []
-    for name in ("alloccheck", "iced-x86"):
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            found.append(f"{name} ?")
-    return ", ".join(found) + _reader_digest()
+def reader_versions() -> str:
+    """Return what stands for all that takes part in reading code."""
+    package = importlib.util.find_spec("iced_x86")
+    decoder = "no iced-x86"
+    if package is not None and package.origin is not None:
+        # Asking for the version of an installed package takes longer than a query.
+        parts = sorted(Path(package.origin).parent.glob("*.so"))
+        decoder = " ".join(f"{one} {one.stat().st_size} {one.stat().st_mtime_ns}" for one in parts)
+    return f"{decoder} {_reader_digest()}"
 
 
 def _reader_digest() -> str:
@@ -138,7 +144,7 @@ def _is_private(status: os.stat_result) -> bool:
     return status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
-def _load(path: Path) -> dict[str, str]:
+def load_file(path: Path) -> dict[str, str]:
     """Read a file, or return nothing when it is missing, damaged or not only ours."""
     try:
         if not _is_private(path.parent.stat()):
@@ -164,12 +170,12 @@ def _load(path: Path) -> dict[str, str]:
     return data
 
 
-def _write(path: Path, chunks: dict[str, str]) -> None:
+def write_file(path: Path, texts: dict[str, str]) -> None:
     """Replace a file in one step, so that a reader sees the old one or the new one."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not _is_private(path.parent.stat()):
         raise PermissionError(f"{path.parent} may be written by others")
-    body = json.dumps(chunks, separators=(",", ":")).encode()
+    body = json.dumps(texts, separators=(",", ":")).encode()
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -1,7 +1,8 @@
-"""Contracts for functions that no table names, read from the machine code that will really run.
+"""Contracts read from the machine code that will really run, where tables leave that to it.
 
-A constant pointer (ctypes, cffi, a Cython function's address) and an external symbol of a user's
-library are decided by walking the code at their address in this process. Knows the walker's
+A constant pointer (ctypes, cffi, a Cython function's address), an external symbol of a user's
+library, and symbols whose contract is but a fallback are decided by walking the code at their
+address in this process. Knows the walker's
 answers and the form of a contract; nothing of Numba or reports.
 """
 
@@ -11,17 +12,50 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from alloccheck.analysis.contracts import Contract
+from alloccheck.analysis.contracts import Contract, ContractEffect
+from alloccheck.effects import Effect, Path
 from alloccheck.errors import ProgramError, UsageError
+from alloccheck.native_answers import AnswerCache
 from alloccheck.program.machine.memory import LiveMemory
 from alloccheck.symbols import well_known_name
 
 if TYPE_CHECKING:
-    from alloccheck.analysis.native import Decider, NativeAnswer
+    from alloccheck.analysis.native_answer import NativeAnswer
     from alloccheck.program.machine.walk import Region, Walker
 
 PREFIX = "native code at "
 """How a constant address is named where no symbol of a well-known library stands there."""
+
+LAZY_BINDING = "lazy binding of "
+"""How a walk names what the dynamic linker does at a call that is not bound yet."""
+
+
+def is_decided(answer: NativeAnswer) -> bool:
+    """Return whether a walk read everything that a function reaches.
+
+    Parameters
+    ----------
+    answer : NativeAnswer
+        Its result; what happens while the process dies does not count.
+    """
+    return answer.effects.isdisjoint((Effect.DISPATCH, Effect.UNKNOWN))
+
+
+def lasting_effects(answer: NativeAnswer) -> tuple[ContractEffect, ...]:
+    """Return the effects of an answer as a contract states them: without the dynamic linker's.
+
+    Parameters
+    ----------
+    answer : NativeAnswer
+        Of a walk. Binding a symbol at its first call is an effect of how a library was loaded;
+        contracts leave it out, see ``docs/contracts.md``.
+    """
+    found = {
+        ContractEffect(one.effect, one.occasion)
+        for one in answer.witnesses
+        if one.path is not Path.DIVERGE and not one.symbol.startswith(LAZY_BINDING)
+    }
+    return tuple(sorted(found, key=lambda one: (one.effect, one.occasion)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,30 +101,48 @@ class NativeEvidence:
         self._addresses = addresses
         self._answers: dict[int, NativeAnswer | None] = {}
         self._contracts: dict[str, Contract] = {}
-        self._decider: Decider | None = None
+        self._kept = AnswerCache()
 
     def name(self, address: int) -> str:
         """Return the name under which `lookup` answers for a constant address."""
         return well_known_name(address) or f"{PREFIX}{address:#x}"
 
     def lookup(self, symbol: str) -> Contract | None:
-        """Return the contract of a symbol or named address; None when nothing is known."""
-        known = self._in_tables(symbol) or self._contracts.get(symbol)
-        if known is not None:
+        """Return the contract of a symbol or named address; None when nothing is known.
+
+        Parameters
+        ----------
+        symbol : str
+            An external symbol, or what `name` gave.
+
+        Notes
+        -----
+        Machine code comes first where the table says that its contract is but a fallback, and
+        wherever the table has none. Any other contract says what machine code cannot show:
+        what a pointer of the run time leads to, or what is called back.
+        """
+        if symbol in self._contracts:
+            return self._contracts[symbol]
+        known = self._in_tables(symbol)
+        if known is not None and not known.fallback:
             return known
-        if symbol.startswith(PREFIX):
-            address = int(symbol[len(PREFIX) :], 16)
-        elif symbol in self._addresses:
-            address = self._addresses[symbol]
-        else:
-            return None
-        answer = self._decide(address)
+        answer = self._answer(symbol)
+        if known is not None and (answer is None or not is_decided(answer)):
+            return known
         if answer is None:
             return None
         shown = answer.symbol if symbol.startswith(PREFIX) else symbol
         contract = replace(answer.contract, symbol=shown)
+        if known is not None:
+            contract = replace(contract, effects=lasting_effects(answer))
         self._contracts[symbol] = contract
         return contract
+
+    def _answer(self, symbol: str) -> NativeAnswer | None:
+        if symbol.startswith(PREFIX):
+            return self._decide(int(symbol[len(PREFIX) :], 16))
+        address = self._addresses.get(symbol)
+        return None if address is None else self._decide(address)
 
     def read(self) -> dict[str, Contract]:
         """Return the contracts that were read from machine code, by the name asked for."""
@@ -98,12 +150,24 @@ class NativeEvidence:
 
     def assumptions(self) -> tuple[tuple[str, str], ...]:
         """Return the named assumptions on which the walks rest, with what they are used for."""
-        found = {
-            (f"{one.name} ({one.subject})", one.reason)
-            for answer in self._answers.values()
-            if answer is not None
-            for one in answer.evidence.assumptions
-        }
+        subjects: dict[tuple[str, str], set[str]] = {}
+        for answer in self._answers.values():
+            for one in answer.evidence.assumptions if answer is not None else ():
+                subjects.setdefault((one.name, one.reason), set()).add(one.subject)
+        return tuple(
+            (f"{name} ({', '.join(sorted(named))})", reason)
+            for (name, reason), named in sorted(subjects.items())
+        )
+
+    def unusual_assumptions(self) -> tuple[tuple[str, str], ...]:
+        """Return those of functions that no table names: what a reader of a report must know."""
+        found: dict[tuple[str, str], None] = {}
+        for symbol in self._contracts:
+            if self._in_tables(symbol) is not None:
+                continue
+            answer = self._answer(symbol)
+            for one in answer.evidence.assumptions if answer is not None else ():
+                found[f"{one.name} ({one.subject})", one.reason] = None
         return tuple(sorted(found))
 
     def walker(self, region: Region, read: Callable[[int, int], bytes]) -> Walker:
@@ -116,19 +180,12 @@ class NativeEvidence:
         read : callable
             Reads its bytes: ``read(address, size)``.
         """
+        from alloccheck.program.machine.view import current_view
         from alloccheck.program.machine.walk import Walker
 
-        known = self._native().walker
+        view = current_view()
         memory = _RegionMemory(LiveMemory.open(), region.start, region.start + region.size, read)
-        return Walker(memory=memory, images=known.images.images, regions=(region,))
-
-    def _native(self) -> Decider:
-        if self._decider is None:
-            # The disassembler is only loaded where there is something to read.
-            from alloccheck.analysis.native import Decider
-
-            self._decider = Decider()
-        return self._decider
+        return Walker(memory=memory, images=view.images.images, regions=(region,))
 
     def _decide(self, address: int) -> NativeAnswer | None:
         if address not in self._answers:
@@ -137,6 +194,6 @@ class NativeEvidence:
 
     def _walk(self, address: int) -> NativeAnswer | None:
         try:
-            return self._native().decide(address)
+            return self._kept.decide(address)
         except (UsageError, ProgramError):
             return None

@@ -59,6 +59,8 @@ class Contract:
         The integers that it can return, where they are a status.
     override : bool
         Replaces contracts of the built-in tables that speak of the same symbols.
+    fallback : bool
+        Holds only where the symbol's machine code cannot be read to the end; else that decides.
     origin : str
         The table that it was read from.
     """
@@ -75,6 +77,7 @@ class Contract:
     path: Path = Path.RETURN
     statuses: tuple[int, ...] | None = None
     override: bool = False
+    fallback: bool = False
     origin: str = ""
 
     @property
@@ -345,6 +348,7 @@ _KEYS = {
     "path",
     "statuses",
     "override",
+    "fallback",
 }
 
 
@@ -498,6 +502,12 @@ def _entry(table: Mapping[str, Any], origin: str, where: str) -> list[Contract]:
     drops = reader.flag("drops")
     elements = _elements(reader)
     override = reader.flag("override")
+    fallback = reader.flag("fallback")
+    if fallback and (calls_back or drops or elements or statuses or path is not Path.RETURN):
+        raise reader.error(
+            "`fallback`: machine code says nothing of call-backs, elements, statuses or the end of "
+            "a call, so this contract would be needed besides it. Remove one of them."
+        )
     return [
         Contract(
             symbol=symbol,
@@ -512,6 +522,7 @@ def _entry(table: Mapping[str, Any], origin: str, where: str) -> list[Contract]:
             path=path,
             statuses=statuses,
             override=override,
+            fallback=fallback,
             origin=origin,
         )
         for symbol in symbols

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import click
 
-from alloccheck.analysis.native import DEFAULT_TRUST, Decider, NativeAnswer, NativeWitness, Trust
+from alloccheck.analysis.native import DEFAULT_TRUST, Decider, Trust
+from alloccheck.analysis.native_answer import NativeAnswer, NativeWitness
 from alloccheck.effects import Effect, Guarantee, Occasion, Path
 from alloccheck.errors import AllocCheckException, UsageError
 from alloccheck.native_cache import ChunkCache

@@ -49,18 +49,21 @@ class LiveMemory:
     starts: tuple[int, ...]
     ends: tuple[int, ...]
     modes: tuple[str, ...]
+    files: tuple[str, ...] = ()
+    """Device and inode of what is mapped, ``"08:01 1234"``, or ``"00:00 0"``."""
 
     @classmethod
     def open(cls) -> LiveMemory:
         """Open the memory of this process and take its map."""
-        starts, ends, modes = [], [], []
+        starts, ends, modes, files = [], [], [], []
         for line in Path("/proc/self/maps").read_text().splitlines():
-            span, mode = line.split(None, 2)[:2]
-            start, end = (int(text, 16) for text in span.split("-"))
-            starts.append(start)
-            ends.append(end)
+            span, mode, _, device, inode = line.split(None, 5)[:5]
+            start, _, end = span.partition("-")
+            starts.append(int(start, 16))
+            ends.append(int(end, 16))
             modes.append(mode)
-        return cls(_descriptor(), tuple(starts), tuple(ends), tuple(modes))
+            files.append(f"{device} {inode}")
+        return cls(_descriptor(), tuple(starts), tuple(ends), tuple(modes), tuple(files))
 
     def read(self, address: int, size: int) -> bytes:
         """Return exactly `size` bytes at `address`, or raise `Unreadable`."""
@@ -81,6 +84,13 @@ class LiveMemory:
         index = bisect.bisect_right(self.starts, address) - 1
         if index >= 0 and address < self.ends[index]:
             return self.modes[index]
+        return ""
+
+    def file(self, address: int) -> str:
+        """Return device and inode of what is mapped at `address`, ``""`` when that is nothing."""
+        index = bisect.bisect_right(self.starts, address) - 1
+        if index >= 0 and address < self.ends[index] and self.files:
+            return self.files[index]
         return ""
 
 

@@ -20,6 +20,7 @@ from alloccheck.program.machine.chunk import (
     AccessPath,
     Chunk,
     CodeBlock,
+    ConstantGlobal,
     Ending,
     Event,
     EventKind,
@@ -185,6 +186,10 @@ class Walker:
         self.machine = _host_machine() if machine is None else machine
         self._nodes: dict[tuple[int, bool], Node] = {}
         self._constant: dict[Image, ConstantVariables] = {}
+        self.followed: dict[int, int] = {}
+        """Every pointer in memory that was followed: its address, and what it held."""
+        self.bound: dict[int, int] = {}
+        """Those of them that the dynamic linker has not bound yet, and what it will put there."""
 
     # --- names ------------------------------------------------------------------------------
 
@@ -309,6 +314,7 @@ class Walker:
                 value = pointer(self.memory, address)
             except Unreadable:
                 return Link(None, slot, f"unreadable pointer at {slot}")
+            self.followed[address] = value
             machine = holder.machine if holder is not None else self.machine
             is_got = relocation is not None and relocation.kind in GOT_TYPES.get(machine, ())
             if not is_immutable(self.memory, address):
@@ -329,6 +335,7 @@ class Walker:
                 bound = bind(holder, relocation)
                 if bound is None:
                     return Link(None, slot, f"{relocation.symbol} cannot be bound")
+                self.bound[address] = bound
                 lazy, value = True, bound
             address = (value + step) & _MASK
         where = " -> ".join(slots)
@@ -401,6 +408,21 @@ class Walker:
         if image is None or found is None:
             return None
         return Part(found.low - image.base, found.high - image.base, found.code)
+
+    def constants_used(self) -> Iterable[tuple[Image, ConstantGlobal]]:
+        """Yield the variables that were taken to be constant, with their images."""
+        for node in self._nodes.values():
+            if node.chunk is not None and node.image is not None:
+                for constant in node.chunk.constants:
+                    yield node.image, constant
+
+    def images_used(self) -> frozenset[Image]:
+        """Return the images that hold anything that was read or followed."""
+        places = {address for address, _ in self._nodes}
+        for slot, value in self.followed.items():
+            places |= {slot, value, self.bound.get(slot, value)}
+        found = (self.images.find(place) for place in places)
+        return frozenset(image for image in found if image is not None)
 
     def _variables(self, image: Image) -> ConstantVariables:
         if image not in self._constant:

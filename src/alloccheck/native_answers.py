@@ -1,0 +1,221 @@
+"""Answers about native functions, kept in files with all that they depend on.
+
+An answer rests on the bytes of some libraries, on the pointers that were followed and on a few
+variables that stay constant. All are kept with it, relative to their libraries, and compared before
+it is used again; where one differs the function is walked anew. Knows the walker's answers and
+files; nothing of Numba or reports.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any
+
+from alloccheck.errors import ProgramError
+from alloccheck.native_cache import default_directory, load_file, reader_versions, write_file
+from alloccheck.program.machine.images import bind
+from alloccheck.program.machine.memory import pointer
+
+if TYPE_CHECKING:
+    from alloccheck.analysis.native import Decider
+    from alloccheck.analysis.native_answer import NativeAnswer
+    from alloccheck.program.machine.images import Image
+    from alloccheck.program.machine.view import View
+
+FORMAT = 1
+_VARIANTS = 4
+"""Most answers that are kept for one function."""
+_OUTSIDE = -1
+"""Stands for no library: what follows is a plain number."""
+
+
+class AnswerCache:
+    """Decides native functions, from kept answers where these still hold.
+
+    Parameters
+    ----------
+    directory : Path, optional
+        Where the files are; the user's cache directory by default.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from alloccheck.program.machine.lookup import symbol_address
+    >>> sin = symbol_address("libm.so.6", "sin")
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     first = AnswerCache(FilePath(place) / "kept")
+    ...     one = first.decide(sin)
+    ...     second = AnswerCache(FilePath(place) / "kept")
+    ...     second.decide(sin) == one, second.hits, second.misses
+    (True, 1, 0)
+    """
+
+    def __init__(self, directory: FilePath | None = None) -> None:
+        self.directory = (default_directory() if directory is None else directory) / "answers"
+        self.hits = 0
+        self.misses = 0
+
+    def decide(self, address: int) -> NativeAnswer:
+        """Decide one function, under the default assumptions.
+
+        Parameters
+        ----------
+        address : int
+            Live address of its entry.
+        """
+        from alloccheck.program.machine.view import current_view
+
+        view = current_view()
+        image = view.images.find(address)
+        if image is None:
+            return _decider(view).decide(address)
+        identities: dict[Image, str] = {}
+        path = self._path(_identity(view, image, identities), address - image.base)
+        kept = load_file(path)
+        for one in kept.values():
+            answer = _restore(one, view, address, identities)
+            if answer is not None:
+                self.hits += 1
+                return answer
+        self.misses += 1
+        decider = _decider(view)
+        answer = decider.decide(address)
+        text = _keep(decider, answer, view, identities)
+        if text is not None:
+            # The newest first: a process has bound some symbols that another has not.
+            texts = [text, *list(kept.values())[: _VARIANTS - 1]]
+            with contextlib.suppress(OSError):
+                write_file(path, {str(number): one for number, one in enumerate(texts)})
+        return answer
+
+    def _path(self, identity: str, relative: int) -> FilePath:
+        key = "\n".join((str(FORMAT), _versions(), identity, f"{relative:#x}"))
+        return self.directory / f"{hashlib.sha256(key.encode()).hexdigest()[:40]}.json"
+
+
+def _decider(view: View) -> Decider:
+    from alloccheck.analysis.native import Decider
+    from alloccheck.program.machine.walk import Walker
+
+    return Decider(walker=Walker(memory=view.memory, images=view.images.images))
+
+
+@lru_cache(maxsize=1)
+def _versions() -> str:
+    """Return the versions of all that takes part in an answer."""
+    digest = hashlib.sha256(reader_versions().encode())
+    folder = files("alloccheck.analysis")
+    for name in ("native.py", "native_answer.py", "native_symbols.py", "native_symbols.toml"):
+        digest.update(folder.joinpath(name).read_bytes())
+    return digest.hexdigest()
+
+
+def _identity(view: View, image: Image, known: dict[Image, str]) -> str:
+    if image not in known:
+        known[image] = f"{image.build_id} {view.identity(image)}"
+    return known[image]
+
+
+# --- what an answer depends on --------------------------------------------------------------------
+
+
+def _keep(
+    decider: Decider, answer: NativeAnswer, view: View, identities: dict[Image, str]
+) -> str | None:
+    """Return an answer with what it depends on, or None where that cannot be told."""
+    walker = decider.walker
+    images = sorted(walker.images_used(), key=lambda one: one.name)
+    numbers = {image: number for number, image in enumerate(images)}
+    slots = []
+    for slot, value in sorted(walker.followed.items()):
+        holder = view.images.find(slot)
+        places = [_relative(one, view, numbers) for one in (value, walker.bound.get(slot, value))]
+        if holder is None or None in places:
+            return None
+        slots.append([numbers[holder], slot - holder.base, *places])
+    constants = {
+        (numbers[image], one.address, one.size, one.value, one.name)
+        for image, one in walker.constants_used()
+    }
+    needs = {
+        "libraries": [[one.name, _identity(view, one, identities)] for one in images],
+        "slots": slots,
+        "constants": sorted(map(list, constants)),
+    }
+    return json.dumps({"needs": needs, "answer": answer.to_json()}, separators=(",", ":"))
+
+
+def _relative(address: int, view: View, numbers: Mapping[Image, int]) -> list[int] | None:
+    """Return a library's number and an address in it; None for what is in no library."""
+    image = view.images.find(address)
+    if image is None:
+        return None if address else [_OUTSIDE, 0]
+    return [numbers[image], address - image.base]
+
+
+def _restore(
+    text: str, view: View, address: int, identities: dict[Image, str]
+) -> NativeAnswer | None:
+    """Return a kept answer if all that it depends on is as it was."""
+    from alloccheck.analysis.native_answer import answer_from_json
+
+    try:
+        data = json.loads(text)
+        images = _same_libraries(data["needs"]["libraries"], view, identities)
+        if images is None or not _Needs(view, images).hold(data["needs"]):
+            return None
+        return answer_from_json(data["answer"], address)
+    except (ValueError, TypeError, KeyError, IndexError, ProgramError):
+        return None
+
+
+def _same_libraries(
+    libraries: list[list[str]], view: View, identities: dict[Image, str]
+) -> list[Image] | None:
+    images = []
+    for name, identity in libraries:
+        image = view.named(name)
+        if image is None or _identity(view, image, identities) != identity:
+            return None
+        images.append(image)
+    return images
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    view: View
+    images: list[Image]
+
+    def hold(self, needs: dict[str, Any]) -> bool:
+        """Return whether pointers and constant variables are as they were."""
+        return all(self._slot(*one) for one in needs["slots"]) and all(
+            self._constant(*one) for one in needs["constants"]
+        )
+
+    def _slot(self, holder: int, place: int, held: list[int], bound: list[int]) -> bool:
+        if holder < 0:
+            return False
+        image = self.images[holder]
+        slot = image.base + place
+        if pointer(self.view.memory, slot) != self._address(*held):
+            return False
+        if held == bound:
+            return True
+        relocation = image.relocations.get(slot)
+        return relocation is not None and bind(image, relocation) == self._address(*bound)
+
+    def _address(self, library: int, value: int) -> int:
+        return value if library == _OUTSIDE else self.images[library].base + value
+
+    def _constant(self, image: int, address: int, size: int, value: int, name: str) -> bool:
+        from alloccheck.program.machine.chunk import ConstantGlobal
+
+        constant = ConstantGlobal(address, size, value, name)
+        return self.view.variables(self.images[image]).still(constant)
