@@ -447,7 +447,7 @@ def test_show_of_function_and_file(module):
     shown = run("show", "signal_path.py:wave")
     assert shown.exit_code == 0, shown.output
     assert "proved nonallocating" in shown.stdout
-    assert "sin  contract" in shown.stdout
+    assert "sin  machine code" in shown.stdout
     as_json = run("show", "signal_path.py:wave", "--format", "json")
     file = module / "wave.json"
     file.write_text(as_json.stdout)

@@ -104,7 +104,9 @@ def _decider(view: View) -> Decider:
     from alloccheck.analysis.native import Decider
     from alloccheck.program.machine.walk import Walker
 
-    return Decider(walker=Walker(memory=view.memory, images=view.images.images))
+    images = view.images.images
+    walker = Walker(memory=view.memory, images=images, variables=view.variables)
+    return Decider(walker=walker)
 
 
 @lru_cache(maxsize=1)

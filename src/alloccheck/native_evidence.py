@@ -2,8 +2,8 @@
 
 A constant pointer (ctypes, cffi, a Cython function's address), an external symbol of a user's
 library, and symbols whose contract is but a fallback are decided by walking the code at their
-address in this process. Knows the walker's
-answers and the form of a contract; nothing of Numba or reports.
+address in this process. Knows the walker's answers and the form of a contract; nothing of Numba or
+reports.
 """
 
 from __future__ import annotations

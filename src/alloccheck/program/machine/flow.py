@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 from typing import Any
 
 import iced_x86 as iced
@@ -204,10 +205,14 @@ class Trace:
         start.registers[R.RSP] = Frame(0, 0)
         entering: dict[int, State] = {self.entry: start}
         visits: Counter[int] = Counter()
+        # Lower addresses first: in compiled code that is close to the order in which control
+        # goes, so that most places are looked at once, after all that leads to them.
         work = [self.entry]
+        waiting = {self.entry}
         steps = 0
         while work:
-            at = work.pop()
+            at = heappop(work)
+            waiting.discard(at)
             if at not in self.listing.instructions:
                 continue
             visits[at] += 1
@@ -215,9 +220,11 @@ class Trace:
                 known = entering.get(target)
                 if known is None:
                     entering[target] = state
-                    work.append(target)
-                elif _weaken(known, state, drop=visits[target] >= _WIDEN_AFTER):
-                    work.append(target)
+                elif not _weaken(known, state, drop=visits[target] >= _WIDEN_AFTER):
+                    continue
+                if target not in waiting:
+                    waiting.add(target)
+                    heappush(work, target)
             steps += self._length
             if steps > _STEP_LIMIT:
                 raise StepLimit

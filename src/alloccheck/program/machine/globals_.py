@@ -166,18 +166,17 @@ class ConstantVariables:
 
 def _mention_places(data: bytes, start: int, address: int, size: int) -> list[int]:
     """Return where four bytes may be a displacement from the instruction pointer to a place."""
-    count = len(data) - 3
-    if count <= 0:
-        return []
-    raw = np.frombuffer(data, np.uint8).astype(np.int64)
-    word = raw[:count] | raw[1 : count + 1] << 8
-    word |= raw[2 : count + 2] << 16 | raw[3 : count + 3] << 24
-    word = np.where(word >= 1 << 31, word - (1 << 32), word)
-    targets = start + 4 + np.arange(count) + word
     # A wide access that starts below the place may reach into it.
-    low, high = address - _WIDEST, address + size
-    near = (targets > low - max(_IMMEDIATE_BYTES)) & (targets < high)
-    return [start + int(place) for place in np.flatnonzero(near)]
+    low, high = address - _WIDEST - max(_IMMEDIATE_BYTES), address + size
+    found: list[int] = []
+    for shift in range(min(4, len(data) - 3)):
+        words = np.frombuffer(data, "<i4", (len(data) - shift) // 4, shift)
+        # All is relative to the start: live addresses are too large for quick arithmetic.
+        place = np.arange(shift + 4, shift + 4 + 4 * len(words), 4, dtype=np.int64)
+        place += words
+        near = (place > low - start) & (place < high - start)
+        found += (start + shift + 4 * np.flatnonzero(near)).tolist()
+    return sorted(found)
 
 
 def _instructions(

@@ -155,6 +155,8 @@ class Walker:
         ELF machine number of code outside images.
     keep_addresses : bool, optional
         Keep the address of every instruction in the chunks (stored chunks are then not used).
+    variables : callable, optional
+        What is known already of an image's constant variables.
 
     Examples
     --------
@@ -176,7 +178,9 @@ class Walker:
         accept: Callable[[str], bool] = lambda slot: False,
         machine: int | None = None,
         keep_addresses: bool = False,
+        variables: Callable[[Image], ConstantVariables] | None = None,
     ) -> None:
+        self._shared_variables = variables
         self.memory: Memory = LiveMemory.open() if memory is None else memory
         self.images = ImageMap(loaded_images(self.memory) if images is None else images)
         self.regions = tuple(sorted(regions, key=lambda region: region.start))
@@ -425,6 +429,8 @@ class Walker:
         return frozenset(image for image in found if image is not None)
 
     def _variables(self, image: Image) -> ConstantVariables:
+        if self._shared_variables is not None:
+            return self._shared_variables(image)
         if image not in self._constant:
             self._constant[image] = ConstantVariables(image, self.images.images)
         return self._constant[image]
