@@ -18,7 +18,7 @@ from alloccheck.program.machine.view import current_view
 SOURCE = """
 #include <stdlib.h>
 double sin(double), cos(double);
-__attribute__((visibility("protected"))) int mode = 2;
+int mode = 2;
 double calls(double x) { return sin(x) + 1; }
 void *checks(long n) { return mode == 0 ? malloc(n) : 0; }
 double plain(double x) { return x * 3 + 1; }
