@@ -1,6 +1,7 @@
 """A kept answer is used only while everything that it rests on is as it was."""
 
 import ctypes
+import itertools
 import json
 import os
 import platform
@@ -18,11 +19,12 @@ from alloccheck.program.machine.view import current_view
 SOURCE = """
 #include <stdlib.h>
 double sin(double), cos(double);
-int mode = 2;
+int kept_mode = 2;
 double calls(double x) { return sin(x) + 1; }
-void *checks(long n) { return mode == 0 ? malloc(n) : 0; }
+void *checks(long n) { return kept_mode == 0 ? malloc(n) : 0; }
 double plain(double x) { return x * 3 + 1; }
 """
+NUMBERS = itertools.count()
 
 
 @pytest.fixture
@@ -30,9 +32,13 @@ def library(tmp_path):
     assert platform.machine() == "x86_64"
     source, built = tmp_path / "kept.c", tmp_path / "libkept.so"
     source.write_text(SOURCE)
-    flags = ["-O2", "-fPIC", "-shared", "-Wl,-z,now", "-Wl,-z,norelro"]
+    # A variable of the same name in another library would make it one that others may write.
+    mode = f"mode{next(NUMBERS)}"
+    flags = ["-O2", f"-Dkept_mode={mode}", "-fPIC", "-shared", "-Wl,-z,now", "-Wl,-z,norelro"]
     subprocess.run(["gcc", *flags, str(source), "-o", str(built), "-lm"], check=True)
-    return ctypes.CDLL(str(built))
+    loaded = ctypes.CDLL(str(built))
+    loaded.mode = ctypes.c_int.in_dll(loaded, mode)
+    return loaded
 
 
 @pytest.fixture
@@ -81,7 +87,7 @@ def test_a_constant_variable_with_another_value_is_looked_at_anew(library, ask):
     first, _ = ask(library.checks)
     assert any(one.name == "constant-variable" for one in first.evidence.assumptions)
     assert first.effects == frozenset()
-    ctypes.c_int.in_dll(library, "mode").value = 0
+    library.mode.value = 0
     second, kept = ask(library.checks)
     assert not kept and Effect.ALLOCATE in second.effects
 
@@ -137,7 +143,7 @@ def test_without_the_kernels_word_all_bytes_are_hashed(library, ask, monkeypatch
     ids="cut misspelt empty list".split(),
 )
 def test_damaged_files_are_not_believed(library, ask, tmp_path, damage):
-    ctypes.c_int.in_dll(library, "mode").value = 0
+    library.mode.value = 0
     first, _ = ask(library.checks)
     for file in kept_files(tmp_path):
         file.write_text(damage(file.read_text()))
