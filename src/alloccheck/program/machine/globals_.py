@@ -10,6 +10,7 @@ that the user of this module must name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -90,7 +91,16 @@ class ConstantVariables:
                 self._decided[relative] = self._decide(symbol)
             except ProgramError:
                 self._decided[relative] = None
-        return self._decided[relative]
+        return self._with_present_value(self._decided[relative], symbol)
+
+    def _with_present_value(
+        self, decided: ConstantGlobal | None, symbol: Symbol
+    ) -> ConstantGlobal | None:
+        # Its library does not write it, but others may have before they were looked at.
+        if decided is None:
+            return None
+        value = int.from_bytes(self.image.memory.read(symbol.address, symbol.size), "little")
+        return decided if value == decided.value else replace(decided, value=value)
 
     def still(self, constant: ConstantGlobal) -> bool:
         """Return whether a variable that its own library never writes still has the same value.
