@@ -41,11 +41,13 @@ def library(tmp_path):
     return loaded
 
 
-@pytest.fixture
-def ask(tmp_path):
-    """Decide as a new process would, and say whether the answer was kept."""
+@pytest.fixture(params=["as a new process", "as the same process"])
+def ask(tmp_path, request):
+    """Decide, and say whether the answer was kept."""
 
     def decide(function):
+        if request.param == "as a new process":
+            current_view().kept.clear()
         address = ctypes.cast(function, ctypes.c_void_p).value
         cache = AnswerCache(tmp_path / "kept")
         answer = cache.decide(address)
@@ -147,6 +149,7 @@ def test_damaged_files_are_not_believed(library, ask, tmp_path, damage):
     first, _ = ask(library.checks)
     for file in kept_files(tmp_path):
         file.write_text(damage(file.read_text()))
+    current_view().kept.clear()
     assert ask(library.checks) == (first, False)
     assert ask(library.checks) == (first, True)
 
@@ -155,6 +158,7 @@ def test_answers_that_others_may_have_written_are_not_believed(library, ask, tmp
     ask(library.plain)
     for file in kept_files(tmp_path):
         file.chmod(0o666)
+    current_view().kept.clear()
     assert ask(library.plain)[1] is False
 
 

@@ -18,6 +18,7 @@ from importlib.resources import files
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
+from alloccheck.analysis.native_answer import NativeAnswer, answer_from_json
 from alloccheck.errors import ProgramError
 from alloccheck.native_cache import default_directory, load_file, reader_versions, write_file
 from alloccheck.program.machine.images import bind
@@ -25,7 +26,6 @@ from alloccheck.program.machine.memory import pointer
 
 if TYPE_CHECKING:
     from alloccheck.analysis.native import Decider
-    from alloccheck.analysis.native_answer import NativeAnswer
     from alloccheck.program.machine.images import Image
     from alloccheck.program.machine.view import View
 
@@ -77,20 +77,29 @@ class AnswerCache:
         if image is None:
             return _decider(view).decide(address)
         identities: dict[Image, str] = {}
-        path = self._path(_identity(view, image, identities), address - image.base)
-        kept = load_file(path)
-        for one in kept.values():
-            answer = _restore(one, view, address, identities)
-            if answer is not None:
+        place = (self.directory, image, address)
+        remembered: list[_Kept] = view.kept.setdefault(place, [])
+        for one in remembered:
+            if one.holds(view, identities):
                 self.hits += 1
-                return answer
+                return one.answer
+        path = self._path(_identity(view, image, identities), address - image.base)
+        texts = list(load_file(path).values())
+        for text in texts:
+            found = _parse(text, address)
+            if found is not None and found.holds(view, identities):
+                self.hits += 1
+                remembered.insert(0, found)
+                return found.answer
         self.misses += 1
         decider = _decider(view)
         answer = decider.decide(address)
-        text = _keep(decider, answer, view, identities)
-        if text is not None:
+        needs = _needs(decider, view, identities)
+        if needs is not None:
+            remembered[:] = [_Kept(needs, answer), *remembered][:_VARIANTS]
+            text = json.dumps({"needs": needs, "answer": answer.to_json()}, separators=(",", ":"))
             # The newest first: a process has bound some symbols that another has not.
-            texts = [text, *list(kept.values())[: _VARIANTS - 1]]
+            texts = [text, *texts][:_VARIANTS]
             with contextlib.suppress(OSError):
                 write_file(path, {str(number): one for number, one in enumerate(texts)})
         return answer
@@ -128,10 +137,8 @@ def _identity(view: View, image: Image, known: dict[Image, str]) -> str:
 # --- what an answer depends on --------------------------------------------------------------------
 
 
-def _keep(
-    decider: Decider, answer: NativeAnswer, view: View, identities: dict[Image, str]
-) -> str | None:
-    """Return an answer with what it depends on, or None where that cannot be told."""
+def _needs(decider: Decider, view: View, identities: dict[Image, str]) -> dict[str, Any] | None:
+    """Return what an answer depends on, or None where that cannot be told."""
     walker = decider.walker
     images = sorted(walker.images_used(), key=lambda one: one.name)
     numbers = {image: number for number, image in enumerate(images)}
@@ -146,12 +153,11 @@ def _keep(
         (numbers[image], one.address, one.size, one.value, one.name)
         for image, one in walker.constants_used()
     }
-    needs = {
+    return {
         "libraries": [[one.name, _identity(view, one, identities)] for one in images],
         "slots": slots,
         "constants": sorted(map(list, constants)),
     }
-    return json.dumps({"needs": needs, "answer": answer.to_json()}, separators=(",", ":"))
 
 
 def _relative(address: int, view: View, numbers: Mapping[Image, int]) -> list[int] | None:
@@ -162,46 +168,46 @@ def _relative(address: int, view: View, numbers: Mapping[Image, int]) -> list[in
     return [numbers[image], address - image.base]
 
 
-def _restore(
-    text: str, view: View, address: int, identities: dict[Image, str]
-) -> NativeAnswer | None:
-    """Return a kept answer if all that it depends on is as it was."""
-    from alloccheck.analysis.native_answer import answer_from_json
-
+def _parse(text: str, address: int) -> _Kept | None:
     try:
         data = json.loads(text)
-        images = _same_libraries(data["needs"]["libraries"], view, identities)
-        if images is None or not _Needs(view, images).hold(data["needs"]):
-            return None
-        return answer_from_json(data["answer"], address)
-    except (ValueError, TypeError, KeyError, IndexError, ProgramError):
+        return _Kept(dict(data["needs"]), answer_from_json(data["answer"], address))
+    except (ValueError, TypeError, KeyError, IndexError):
         return None
 
 
-def _same_libraries(
-    libraries: list[list[str]], view: View, identities: dict[Image, str]
-) -> list[Image] | None:
-    images = []
-    for name, identity in libraries:
-        image = view.named(name)
-        if image is None or _identity(view, image, identities) != identity:
-            return None
-        images.append(image)
-    return images
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """An answer, and what it depends on."""
+
+    needs: dict[str, Any]
+    answer: NativeAnswer
+
+    def holds(self, view: View, identities: dict[Image, str]) -> bool:
+        """Return whether libraries, pointers and constant variables are as they were."""
+        try:
+            images = []
+            for name, identity in self.needs["libraries"]:
+                image = view.named(name)
+                if image is None or _identity(view, image, identities) != identity:
+                    return False
+                images.append(image)
+            present = _Present(view, images)
+            return all(present.slot(*one) for one in self.needs["slots"]) and all(
+                present.constant(*one) for one in self.needs["constants"]
+            )
+        except (ValueError, TypeError, KeyError, IndexError, ProgramError):
+            return False
 
 
 @dataclass(frozen=True, slots=True)
-class _Needs:
+class _Present:
+    """What pointers and variables of some libraries hold now."""
+
     view: View
     images: list[Image]
 
-    def hold(self, needs: dict[str, Any]) -> bool:
-        """Return whether pointers and constant variables are as they were."""
-        return all(self._slot(*one) for one in needs["slots"]) and all(
-            self._constant(*one) for one in needs["constants"]
-        )
-
-    def _slot(self, holder: int, place: int, held: list[int], bound: list[int]) -> bool:
+    def slot(self, holder: int, place: int, held: list[int], bound: list[int]) -> bool:
         if holder < 0:
             return False
         image = self.images[holder]
@@ -216,7 +222,7 @@ class _Needs:
     def _address(self, library: int, value: int) -> int:
         return value if library == _OUTSIDE else self.images[library].base + value
 
-    def _constant(self, image: int, address: int, size: int, value: int, name: str) -> bool:
+    def constant(self, image: int, address: int, size: int, value: int, name: str) -> bool:
         from alloccheck.program.machine.chunk import ConstantGlobal
 
         constant = ConstantGlobal(address, size, value, name)

@@ -11,18 +11,23 @@ import hashlib
 import os
 import threading
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from alloccheck.program.machine.globals_ import ConstantVariables
-from alloccheck.program.machine.images import PF_W, Image, ImageMap, loaded_images
+from alloccheck.program.machine.images import (
+    PF_W,
+    Image,
+    ImageMap,
+    ProgramHeader,
+    loaded_images,
+)
 from alloccheck.program.machine.memory import LiveMemory
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_PRESENT, _SWAPPED, _OF_A_FILE = np.uint64(1 << 63), np.uint64(1 << 62), np.uint64(1 << 61)
-"""Bits of an entry of ``/proc/self/pagemap`` (Linux, Documentation/admin-guide/mm/pagemap.rst)."""
+_UNTOUCHED = {0x00, 0x20, 0xA0}
+"""Highest bits of an entry of ``/proc/self/pagemap`` (Linux, admin-guide/mm/pagemap.rst): present,
+swapped, of a file. A page that is not there yet will be read from the file; one that was written
+belongs to no file any more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +44,8 @@ class View:
 
     memory: LiveMemory
     images: ImageMap
+    kept: dict[object, Any] = field(default_factory=dict)
+    """Room for what others remember of these modules."""
     _variables: dict[Image, ConstantVariables] = field(default_factory=dict)
 
     def named(self, name: str) -> Image | None:
@@ -72,7 +79,8 @@ class View:
         constant = [h for h in image.loads if not h.flags & PF_W]
         file = self._file(image)
         if file and all(
-            self.memory.file(h.start) == file[0] and _untouched(h.start, h.size) for h in constant
+            self.memory.file(start) == file[0] and _untouched(start, size)
+            for start, size in _joined(constant)
         ):
             return f"file {file[0]} {file[1]}"
         digest = hashlib.sha256()
@@ -84,7 +92,7 @@ class View:
     def _file(image: Image) -> tuple[str, str] | None:
         """Return device and inode of a module's file as the memory map writes them, and more."""
         try:
-            status = Path(image.path).stat()
+            status = os.stat(image.path)  # noqa: PTH116 - a good part of a query
         except OSError:
             return None
         device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
@@ -101,9 +109,20 @@ def _untouched(start: int, size: int) -> bool:
         return False
     if len(data) != 8 * (end - first):
         return False
-    entries = np.frombuffer(data, np.uint64)
-    own = (entries & _PRESENT != 0) & (entries & _OF_A_FILE == 0)
-    return not bool(own.any() or (entries & _SWAPPED).any())
+    # The three bits are the highest of each entry.
+    return {byte & 0xE0 for byte in set(data[7::8])} <= _UNTOUCHED
+
+
+def _joined(headers: list[ProgramHeader]) -> list[tuple[int, int]]:
+    """Return segments as few ranges; what lies between them in one file is mapped with them."""
+    ranges: list[tuple[int, int]] = []
+    for header in headers:
+        first = header.start // _PAGE * _PAGE
+        end = -(-(header.start + header.size) // _PAGE) * _PAGE
+        if ranges and ranges[-1][0] + ranges[-1][1] == first:
+            first = ranges.pop()[0]
+        ranges.append((first, end - first))
+    return ranges
 
 
 _OPEN: dict[int, int] = {}
@@ -129,6 +148,7 @@ class _LoadInfo(ctypes.Structure):
 
 
 _VISIT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_LoadInfo), ctypes.c_size_t, ctypes.c_void_p)
+_PROCESS = ctypes.CDLL(None)
 
 
 def _loads_and_unloads() -> tuple[int, int, int]:
@@ -140,7 +160,7 @@ def _loads_and_unloads() -> tuple[int, int, int]:
             counts.extend((info.contents.adds, info.contents.subs))
         return 1
 
-    ctypes.CDLL(None).dl_iterate_phdr(_VISIT(visit), None)
+    _PROCESS.dl_iterate_phdr(_VISIT(visit), None)
     return (os.getpid(), *counts) if len(counts) == 2 else (0, 0, 0)  # type: ignore[return-value]
 
 
