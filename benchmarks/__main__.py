@@ -1,7 +1,7 @@
 """Measures what checking costs and prints a table: ``python -m benchmarks [section...]``.
 
-Sections: first-call, calls, c-calls, memory, packages; all when none is named. Each ratio is of two
-measurements of one run, taken in alternation; tables show medians. ``--json FILE`` keeps the
+Sections: first-call, calls, c-calls, memory, packages, native; all when none is named. Each ratio
+is of two measurements of one run, taken in alternation; tables show medians. ``--json FILE`` keeps the
 figures, ``--figures FILE...`` takes kept ones instead of measuring, ``--write`` puts the tables
 between the markers of ``docs/performance.md`` and a summary into ``README.md``.
 """
@@ -55,6 +55,7 @@ def first_call(rounds: int, _: str | None) -> dict[str, Any]:
             "share": _median(
                 (s["read"] + s["solve"]) / (s["compile"] + s["close"]) for s in stages
             ),
+            "share walk": _median(s["walk"] / (s["compile"] + s["close"]) for s in stages),
             "share read": _median(s["read"] / (s["compile"] + s["close"]) for s in stages),
         }
         _say(f"first call, {case}: {found[case]['cpu ratio']:.2f}")
@@ -125,13 +126,26 @@ def _ratio(runs: dict[str, list[Any]], way: str) -> float:
 
 
 def _corpus_environment(folder: str) -> str:
-    environment = Path(folder) / "corpus"
-    python = str(environment / "bin" / "python")
     requirements = str(ROOT / "benchmarks" / "corpus" / "requirements.txt")
-    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
-    subprocess.run([python, "-m", "pip", "install", "-q", "-r", requirements], check=True)
+    return _environment(Path(folder) / "corpus", "-r", requirements)
+
+
+def _environment(folder: Path, *wanted: str) -> str:
+    python = str(folder / "bin" / "python")
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    subprocess.run([python, "-m", "pip", "install", "-q", *wanted], check=True)
     return python
 
+
+def native(rounds: int, _: str | None) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        smda = _environment(Path(folder) / "smda", SMDA)
+        runs = [in_fresh_process("benchmarks.native", smda) for _round in range(rounds)]
+    return {key: _median(run[key] for run in runs) for key in runs[0]}
+
+
+SMDA = "smda==5.0.1"
+"""What reading a library is compared with: it recovers functions, and decides nothing of them."""
 
 SECTIONS = {
     "first-call": first_call,
@@ -139,6 +153,7 @@ SECTIONS = {
     "c-calls": c_calls,
     "memory": memory,
     "packages": packages,
+    "native": native,
 }
 
 
@@ -155,18 +170,21 @@ def _hundredth(ratio: float, limit: float) -> str:
 
 def _first_call_tables(data: dict[str, Any]) -> Table:
     rows = [["function", "Numba, CPU s", "checked, CPU s", "ratio CPU", "ratio wall",
-             "read and solve / compile"]]  # fmt: skip
+             "read and solve / compile", "machine code / compile"]]  # fmt: skip
     for case, one in data.items():
         rows.append([
             case, f"{one['numba cpu']:.3f}", f"{one['checked cpu']:.3f}",
             f"{one['cpu ratio']:.2f}", f"{one['wall ratio']:.2f}", f"{100 * one['share']:.1f} %",
+            f"{100 * one['share walk']:.1f} %",
         ])  # fmt: skip
     ratio = _median(one["cpu ratio"] for one in data.values())
     worst = max(one["cpu ratio"] for one in data.values())
     share = _median(one["share"] for one in data.values())
+    walk = _median(one["share walk"] for one in data.values())
     rows.append(["**median**", "", "", _goal(ratio, 0.9, f"{ratio:.2f}"), "",
-                 _goal(100 * share, 1.5, f"{100 * share:.1f} %")])  # fmt: skip
-    rows.append(["**worst**", "", "", _goal(worst, 1.2, f"{worst:.2f}"), "", ""])
+                 _goal(100 * share, 1.5, f"{100 * share:.1f} %"),
+                 _goal(100 * walk, 5, f"{100 * walk:.1f} %")])  # fmt: skip
+    rows.append(["**worst**", "", "", _goal(worst, 1.2, f"{worst:.2f}"), "", "", ""])
     return rows
 
 
@@ -231,12 +249,32 @@ def _packages_tables(data: dict[str, Any]) -> Table:
     return rows
 
 
+def _native_tables(data: dict[str, Any]) -> Table:
+    faster, kept = data["smda"] / data["library"], data["cold"] / data["warm"]
+    return [
+        ["what", "CPU", "against", "ratio"],
+        [f"all {data['functions']:.0f} functions of libm decided, nothing kept",
+         f"{data['library']:.2f} s",
+         f"smda recovering {data['smda functions']:.0f} functions: {data['smda']:.2f} s",
+         _at_least(faster, 4)],
+        ["`sin`, kept", f"{1e3 * data['warm']:.3f} ms",
+         f"nothing kept: {1e3 * data['cold']:.1f} ms", _at_least(kept, 200)],
+        ["`sin`, first time in a process, kept in a file", f"{1e3 * data['file']:.3f} ms",
+         f"nothing kept: {1e3 * data['cold']:.1f} ms", f"{data['cold'] / data['file']:.0f}"],
+    ]  # fmt: skip
+
+
+def _at_least(value: float, limit: float) -> str:
+    return f"{value:.1f} ({'met' if value >= limit else '**missed**'}: goal {limit:g})"
+
+
 TABLES = {
     "first-call": _first_call_tables,
     "calls": _calls_tables,
     "c-calls": _c_calls_tables,
     "memory": _memory_tables,
     "packages": _packages_tables,
+    "native": _native_tables,
 }
 
 
@@ -259,6 +297,8 @@ def summary(data: dict[str, Any]) -> str:
     each = max(one["each"] for name, one in data["memory"].items() if "checked" in name)
     by_address = data["c-calls"]
     share = _median(_share(one["stages"]) for one in used)
+    walk = _median(one["share walk"] for one in first)
+    faster = data["native"]["smda"] / data["native"]["library"]
     rows = [
         ["what", "measured"],
         [f"first call in a fresh process, CPU, median of {len(ratios)} functions",
@@ -268,6 +308,9 @@ def summary(data: dict[str, Any]) -> str:
          _goal(checked / plain, 1.2, f"{checked / plain:.2f}")],
         ["reading and solving against compiling, there",
          _goal(100 * share, 1.5, f"{100 * share:.1f} %")],
+        ["reading machine code against compiling, first calls",
+         _goal(100 * walk, 5, f"{100 * walk:.1f} %")],
+        ["all of libm decided, against smda", _at_least(faster, 4)],
         ["a call from Python, worst of three", _goal(longest, 1.02, f"{longest:.3f}")],
         ["a call from C, against `numba.cfunc`", _hundredth(by_address["C call"]["ratio"], 1.0)],
         ["a call from jitted code, against a C function pointer",

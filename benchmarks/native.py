@@ -1,7 +1,7 @@
-"""Compare reading all of libm with smda, and a warm query with a cold one.
+"""Reading machine code, against smda and with what was kept: ``python -m benchmarks native``.
 
-Run: ``python benchmarks/native.py [path of a Python with smda]``. Prints medians and ratios. The
-second argument-less part needs nothing but alloccheck.
+One process: all of libm cold, smda on the same file in a process of its own, and one function cold
+and kept. Processor times, medians.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from alloccheck.analysis.native import Decider
-from alloccheck.native_cache import ChunkCache
+from alloccheck.native_answers import AnswerCache
 from alloccheck.program.machine.lookup import all_functions, symbol_address
+from alloccheck.program.machine.view import current_view
+from benchmarks.process import report_result
 
 SMDA = """
 import sys, time
@@ -27,51 +30,60 @@ print(time.process_time() - begin, len(list(report.getFunctions())))
 """
 
 
-def seconds(action: Callable[[], object], times: int) -> float:
+def seconds(action: Callable[[], object], times: int, repeat: int = 1) -> float:
     """Return the median processor time of an action."""
     taken = []
     for _ in range(times):
         begin = time.process_time()
-        action()
-        taken.append(time.process_time() - begin)
+        for _ in range(repeat):
+            action()
+        taken.append((time.process_time() - begin) / repeat)
     return statistics.median(taken)
 
 
-def whole_library() -> int:
-    """Decide every function of libm without a cache."""
+def whole_library() -> None:
+    """Decide every function of libm without anything kept."""
     decider = Decider()
     for address in all_functions("libm.so.6").values():
         decider.decide(address)
-    return len(decider.walker.images.images)
 
 
-def main() -> None:
-    """Print the figures."""
+def main(smda: str = "") -> None:
+    """Report the figures.
+
+    Parameters
+    ----------
+    smda : str
+        A Python that has smda.
+    """
     sin = symbol_address("libm.so.6", "sin")
-    library = Decider().walker.images.find(sin)
-    cold_all = seconds(whole_library, 3)
-    functions = len(all_functions("libm.so.6"))
-    print(f"all of libm, cold: {cold_all:.2f} s for {functions} functions")
+    image = current_view().images.find(sin)
+    assert image is not None
+    found: dict[str, Any] = {
+        "library": seconds(whole_library, 3),
+        "functions": len(all_functions("libm.so.6")),
+        "cold": seconds(lambda: Decider().decide(sin), 9),
+    }
     with tempfile.TemporaryDirectory() as place:
-        with ChunkCache(Path(place) / "native") as cache:
-            Decider(store=cache).decide(sin)
-        cold = seconds(lambda: Decider().decide(sin), 5)
-        warm = seconds(lambda: Decider(store=ChunkCache(Path(place) / "native")).decide(sin), 5)
-        decider = Decider(store=ChunkCache(Path(place) / "native"))
-        decider.decide(sin)
-        again = seconds(lambda: decider.decide(sin), 50)
-    print(
-        f"sin: cold {1e3 * cold:.1f} ms, warm cache {1e3 * warm:.2f} ms, again {1e3 * again:.3f} ms"
-    )
-    print(f"all of libm cold / sin warm: {cold_all / warm:.0f}x")
-    if len(sys.argv) > 1 and library is not None:
-        command = [sys.argv[1], "-c", SMDA, library.path]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        taken, count = done.stdout.split()[-2:]
-        print(
-            f"smda: {float(taken):.2f} s for {count} functions, {float(taken) / cold_all:.1f}x ours"
-        )
+        folder = Path(place) / "native"
+        AnswerCache(folder).decide(sin)
+
+        def from_file() -> None:
+            current_view().kept.clear()
+            AnswerCache(folder).decide(sin)
+
+        found["file"] = seconds(from_file, 9, 20)
+        found["warm"] = seconds(lambda: AnswerCache(folder).decide(sin), 9, 50)
+    if smda:
+        command = [smda, "-c", SMDA, image.path]
+        runs = [
+            subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+            for _ in range(3)
+        ]
+        found["smda"] = statistics.median(float(run[-2]) for run in runs)
+        found["smda functions"] = int(runs[0][-1])
+    report_result(found)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

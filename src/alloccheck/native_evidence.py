@@ -8,6 +8,7 @@ reports.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -102,6 +103,8 @@ class NativeEvidence:
         self._answers: dict[int, NativeAnswer | None] = {}
         self._contracts: dict[str, Contract] = {}
         self._kept = AnswerCache()
+        self.seconds = 0.0
+        """Spent on walks so far."""
 
     def name(self, address: int) -> str:
         """Return the name under which `lookup` answers for a constant address."""
@@ -189,7 +192,9 @@ class NativeEvidence:
 
     def _decide(self, address: int) -> NativeAnswer | None:
         if address not in self._answers:
+            started = time.perf_counter()
             self._answers[address] = self._walk(address)
+            self.seconds += time.perf_counter() - started
         return self._answers[address]
 
     def _walk(self, address: int) -> NativeAnswer | None:

@@ -339,12 +339,34 @@ class Decider:
         return found
 
     def _chunk_returns(self, node: Node, chunk: Chunk, depth: int) -> bool:
+        # Most functions that never return end in a call after which the compiler put nothing:
+        # if these calls do not return, the others need not be read.
+        if self._may_return(node, chunk, depth, every=False):
+            return self._may_return(node, chunk, depth, every=True)
+        return False
+
+    def _may_return(self, node: Node, chunk: Chunk, depth: int, *, every: bool) -> bool:
+        """Return False only if no path leads back to the caller.
+
+        Parameters
+        ----------
+        node, chunk
+            The function.
+        depth : int
+            How deep calls are followed.
+        every : bool
+            Look at every call; otherwise at those that nothing follows, which suffices for False.
+        """
         work, seen = [0], {0}
         while work:
             number = work.pop()
             block = chunk.blocks[number]
-            last = self.last_event(node, number, block, depth)
-            if last is not None:
+            if every or block.ending is Ending.OVERRUN:
+                if self.last_event(node, number, block, depth) is not None:
+                    continue
+            elif any(
+                e.kind is EventKind.SYSTEM and self._ends_everything(node, e) for e in block.events
+            ):
                 continue
             if block.ending is Ending.LEAVE:
                 links = node.links.get((number, len(block.events) - 1), ())
