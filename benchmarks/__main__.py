@@ -1,8 +1,8 @@
 """Measures what checking costs and prints a table: ``python -m benchmarks [section...]``.
 
 Sections: first-call, calls, c-calls, memory, packages, native; all when none is named. Each ratio
-is of two measurements of one run, taken in alternation; tables show medians. ``--json FILE`` keeps the
-figures, ``--figures FILE...`` takes kept ones instead of measuring, ``--write`` puts the tables
+is of two measurements of one run, taken in alternation; tables show medians. ``--json FILE`` keeps
+the figures, ``--figures FILE...`` takes kept ones instead of measuring, ``--write`` puts the tables
 between the markers of ``docs/performance.md`` and a summary into ``README.md``.
 """
 
