@@ -142,7 +142,7 @@ def test_contracts_that_say_more_than_the_code_need_the_interpreter(answers):
 
 def evidence(symbol, user=None):
     table = load_contracts(contracts_from_mapping(user, "test") if user else ())
-    return NativeEvidence(table, {symbol: int(llvm.address_of_symbol(symbol))})
+    return NativeEvidence(table.lookup, {symbol: int(llvm.address_of_symbol(symbol))})
 
 
 def test_code_comes_before_a_fallback_and_is_named_as_evidence():
@@ -155,16 +155,18 @@ def test_code_comes_before_a_fallback_and_is_named_as_evidence():
 
 def test_code_that_does_more_than_a_fallback_says_is_believed():
     # As if this machine's sin were its malloc.
-    found = NativeEvidence(load_contracts(), {"sin": int(llvm.address_of_symbol("malloc"))})
+    found = NativeEvidence(load_contracts().lookup, {"sin": int(llvm.address_of_symbol("malloc"))})
     assert ContractEffect(Effect.ALLOCATE) in found.lookup("sin").effects
 
 
 def test_a_fallback_holds_where_the_code_cannot_be_read_to_the_end():
-    undecided = NativeEvidence(load_contracts(), {"sin": int(llvm.address_of_symbol("qsort"))})
+    undecided = NativeEvidence(
+        load_contracts().lookup, {"sin": int(llvm.address_of_symbol("qsort"))}
+    )
     assert undecided.lookup("sin") == load_contracts().lookup("sin")
-    nowhere = NativeEvidence(load_contracts(), {})
+    nowhere = NativeEvidence(load_contracts().lookup, {})
     assert nowhere.lookup("sin") == load_contracts().lookup("sin")
-    no_code = NativeEvidence(load_contracts(), {"sin": 16})
+    no_code = NativeEvidence(load_contracts().lookup, {"sin": 16})
     assert no_code.lookup("sin") == load_contracts().lookup("sin")
 
 

@@ -232,7 +232,7 @@ FUNCTIONS = {
 def read(function):
     built = build(make_job(function, FUNCTIONS[function]))
     programs = [read_module(built.listing, built.artifact.symbol)]
-    contracts = NativeEvidence(load_contracts(), built.artifact.externals)
+    contracts = NativeEvidence(load_contracts().lookup, built.artifact.externals)
     return built, programs, contracts, frozenset(check._undeclared(built))
 
 
