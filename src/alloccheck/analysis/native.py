@@ -101,6 +101,7 @@ def decide(
     --------
     >>> decide(("libm.so.6", "sin")).effects
     frozenset()
+    >>> from alloccheck.effects import Guarantee
     >>> decide(("libc.so.6", "malloc")).satisfies(Guarantee.NONALLOCATING)
     False
 
