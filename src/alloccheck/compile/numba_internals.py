@@ -102,6 +102,12 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("numba.core.typeinfer", "TypeInferer.return_types_from_partial"),
     ("numba.core.dispatcher", "_FunctionCompiler._customize_flags"),
     ("numba.core.dispatcher", "Dispatcher._compile_for_args"),
+    ("numba.core.dispatcher", "_DispatcherBase.add_overload"),
+    ("numba.core.dispatcher", "_DispatcherBase._compile_for_args"),
+    ("numba.core.event", "register"),
+    ("numba.core.event", "unregister"),
+    ("numba.np.ufunc.ufuncbuilder", "UFuncDispatcher.compile"),
+    ("numba.core.ccallback", "CFunc.compile"),
     ("numba.core.dispatcher", "LiftedCode"),
     ("numba.core.dispatcher", "LiftedWith"),
     ("numba.core.dispatcher", "ObjModeLiftedWith"),
@@ -151,6 +157,13 @@ _SIGNATURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     ("numba.core.dispatcher", "_FunctionCompiler._compile_core", ("args", "return_type")),
     ("numba.core.debuginfo", "DIBuilder._di_subroutine_type", ("line", "function", "argmap")),
+    ("numba.core.dispatcher", "_DispatcherBase.add_overload", ("cres",)),
+    (
+        "numba.np.ufunc.ufuncbuilder",
+        "UFuncDispatcher.compile",
+        ("sig", "locals", "targetoptions"),
+    ),
+    ("numba.core.ccallback", "CFunc.compile", ()),
 )
 
 

@@ -1,0 +1,220 @@
+"""From a record of what Numba compiled to one row of the audit: verdict, place and reason.
+
+Knows the one road to a report; nothing of processes or terminals.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from alloccheck.effects import Effect, Guarantee
+from alloccheck.errors import AllocCheckException
+from alloccheck.findings import Finding, Report
+from alloccheck.report.json import to_json
+
+if TYPE_CHECKING:
+    from alloccheck.analysis.contracts import Contract
+    from alloccheck.compile.recording import Compiled
+
+VERDICTS = ("proved", "allocates", "enters Python", "frees", "blocks", "undecided")
+"""In the order of the summary; a row has the first of the last five that applies."""
+
+_VERDICT_OF = {
+    Effect.ALLOCATE: "allocates",
+    Effect.PYTHON: "enters Python",
+    Effect.FREE: "frees",
+    Effect.BLOCK: "blocks",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is known about one function and signature.
+
+    Parameters
+    ----------
+    function : str
+        ``module:qualname``.
+    file : str
+        Where it is defined.
+    line : int
+        Its first line.
+    signature : str
+        Numba's form; without a return type when it was not analysed.
+    kind, origin : str
+        As recorded.
+    verdict : str
+        One of `VERDICTS`.
+    reason : str
+        Where it first does what is forbidden, or why nothing was decided; empty when proved.
+    may : tuple of str
+        All effects that it may have, forbidden or not.
+    report : mapping or None
+        The whole report as data.
+    seconds : float
+        What the analysis took.
+    """
+
+    function: str
+    file: str
+    line: int
+    signature: str
+    kind: str
+    origin: str
+    verdict: str
+    reason: str = ""
+    may: tuple[str, ...] = ()
+    report: Mapping[str, Any] | None = field(default=None, repr=False)
+    seconds: float = 0.0
+
+
+def judge(
+    one: Compiled, guarantee: Guarantee, contracts: Iterable[Contract] = (), first_call: str = ""
+) -> Row:
+    """Analyse one recorded function.
+
+    Parameters
+    ----------
+    one : Compiled
+        The record.
+    guarantee : Guarantee
+        What is asked.
+    contracts : iterable of Contract
+        The user's own.
+    first_call : str
+        How process-wide lazy set-up is treated; the usual way when empty.
+
+    Returns
+    -------
+    Row
+        Also for a function that cannot be analysed: nothing is raised for what a function is.
+    """
+    from alloccheck.check import Policy, explained
+    from alloccheck.compile.target import make_job
+
+    start = time.perf_counter()
+    try:
+        # All effects are asked for, since the table tells of them; the guarantee comes after.
+        policy = Policy.of(
+            Guarantee.NONBLOCKING, contracts=contracts, first_call=first_call or "prepare"
+        )
+        report = explained(_job(one, make_job), policy).report
+    except AllocCheckException as error:
+        return unjudged(one, _first_lines(str(error)), time.perf_counter() - start)
+    except Exception as error:
+        # One function must not end the audit; that it is our fault is said.
+        reason = f"internal error, please report it: {type(error).__name__}: {error}"
+        return unjudged(one, reason, time.perf_counter() - start)
+    return row_of(one, narrowed(report, guarantee), time.perf_counter() - start)
+
+
+def _job(one: Compiled, make_job: Any) -> Any:
+    if one.kind == "callback":
+        return make_job(one.target)
+    options = {}
+    if one.kind == "ufunc kernel":
+        options = {key: value for key, value in one.options.items() if key in _KERNEL_OPTIONS}
+    signature = one.argument_types
+    if one.return_type is not None:
+        signature = one.return_type(*one.argument_types)
+    return make_job(one.target, signature, options)
+
+
+_KERNEL_OPTIONS = ("error_model", "fastmath", "boundscheck", "forceinline", "no_rewrites")
+"""Options of a ufunc that its kernel is compiled with."""
+
+
+def narrowed(report: Report, guarantee: Guarantee) -> Report:
+    """Return a report on a stronger guarantee as one on a weaker.
+
+    Parameters
+    ----------
+    report : Report
+        On ``nonblocking``.
+    guarantee : Guarantee
+        What was asked.
+    """
+    if report.guarantee is guarantee:
+        return report
+    kept = tuple(one for one in report.findings if one.effect in guarantee.forbidden)
+    certificate = dataclasses.replace(report.certificate, guarantee=guarantee, proved=not kept)
+    return dataclasses.replace(report, guarantee=guarantee, findings=kept, certificate=certificate)
+
+
+def row_of(one: Compiled, report: Report, seconds: float) -> Row:
+    """Return the row that a report makes.
+
+    Parameters
+    ----------
+    one : Compiled
+        What was asked about.
+    report : Report
+        The answer.
+    seconds : float
+        What it took.
+    """
+    verdict, reason = "proved", ""
+    if report.findings:
+        worst = min(report.findings, key=_rank)
+        verdict = _VERDICT_OF.get(worst.effect, "undecided")
+        reason = _where(worst)
+    return Row(
+        report.function,
+        report.file,
+        report.line,
+        report.signature,
+        one.kind,
+        one.origin,
+        verdict,
+        reason,
+        tuple(sorted(map(str, report.effects))),
+        to_json(report),
+        seconds,
+    )
+
+
+def _rank(finding: Finding) -> int:
+    return VERDICTS.index(_VERDICT_OF.get(finding.effect, "undecided"))
+
+
+def _where(finding: Finding) -> str:
+    if finding.location is None:
+        return f"{finding.code} {finding.message}"
+    file = Path(finding.location.file).name
+    return f"{file}:{finding.location.line}: {finding.code} {finding.message}"
+
+
+def unjudged(one: Compiled, reason: str, seconds: float = 0.0) -> Row:
+    """Return the row of a function about which nothing could be decided.
+
+    Parameters
+    ----------
+    one : Compiled
+        The record.
+    reason : str
+        Why, in one sentence.
+    seconds : float
+        What the attempt took.
+    """
+    code = one.function.__code__
+    return Row(
+        one.name,
+        code.co_filename,
+        code.co_firstlineno,
+        f"({', '.join(map(str, one.argument_types))})",
+        one.kind,
+        one.origin,
+        "undecided",
+        reason,
+        seconds=seconds,
+    )
+
+
+def _first_lines(text: str, most: int = 300) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= most else flat[: most - 3] + "..."

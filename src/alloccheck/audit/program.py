@@ -1,0 +1,256 @@
+"""Runs a program in this process as Python would, while what Numba compiles is recorded.
+
+Knows scripts, modules and console scripts; recording begins when the program imports Numba, so
+that one that does not is run as it is. Knows nothing of proofs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import io
+import runpy
+import sys
+import traceback
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from alloccheck.errors import UsageError
+
+if TYPE_CHECKING:
+    from alloccheck.compile.recording import Compiled
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A program and its arguments.
+
+    Parameters
+    ----------
+    kind : {"script", "module", "entry point"}
+        A file; a module as with ``python -m``; a console script of an installed package.
+    name : str
+        The file, the module, or the console script.
+    arguments : tuple of str
+        What the program finds in ``sys.argv[1:]``.
+    """
+
+    kind: str
+    name: str
+    arguments: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        first = f"-m {self.name}" if self.kind == "module" else self.name
+        return " ".join((first, *self.arguments))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a program ended, and what was recorded.
+
+    Parameters
+    ----------
+    failure : str or None
+        One sentence when it did not end well.
+    compiled : tuple of Compiled
+        What Numba compiled.
+    faults : tuple of str
+        What could not be recorded.
+    """
+
+    failure: str | None
+    compiled: tuple[Compiled, ...]
+    faults: tuple[str, ...] = ()
+
+
+def command_of(words: Sequence[str], *, module: bool = False) -> Command:
+    """Understand the words of a command line.
+
+    Parameters
+    ----------
+    words : sequence of str
+        A script, a console script, or ``python`` with one of its own forms; with arguments.
+    module : bool
+        The first word is a module's name.
+
+    Raises
+    ------
+    UsageError
+        When there is no such program.
+
+    Examples
+    --------
+    >>> command_of(["json.tool", "x.json"], module=True)
+    Command(kind='module', name='json.tool', arguments=('x.json',))
+    >>> command_of(["python", "-m", "json.tool"])
+    Command(kind='module', name='json.tool', arguments=())
+    >>> command_of(["no-such-program"])
+    Traceback (most recent call last):
+        ...
+    alloccheck.errors.UsageError: no program 'no-such-program': expected a Python file, \
+-m MODULE, or the name of an installed console script
+    """
+    if not words:
+        raise UsageError("no program given; expected a Python file, -m MODULE, or -- COMMAND")
+    name, arguments = words[0], tuple(words[1:])
+    if module:
+        return Command("module", name, arguments)
+    if Path(name).name in ("python", "python3") and arguments:
+        if arguments[0] == "-m":
+            return command_of(arguments[1:], module=True)
+        return command_of(arguments)
+    if Path(name).is_file():
+        return Command("script", name, arguments)
+    if _entry_point(name) is not None:
+        return Command("entry point", name, arguments)
+    raise UsageError(
+        f"no program {name!r}: expected a Python file, -m MODULE, or the name of an installed "
+        "console script"
+    )
+
+
+def _entry_point(name: str) -> importlib.metadata.EntryPoint | None:
+    found = importlib.metadata.entry_points(group="console_scripts", name=name)
+    return next(iter(found), None)
+
+
+def run(command: Command) -> Outcome:
+    """Run a program to its end and return what was recorded.
+
+    Parameters
+    ----------
+    command : Command
+        The program.
+
+    Returns
+    -------
+    Outcome
+        Whatever the program raises is written to standard error, as Python does, and becomes a
+        failure; an exit code other than 0 does, too.
+    """
+    failure = None
+    before = sys.argv[:], sys.path[:]
+    with _recording() as recorder:
+        try:
+            _execute(command)
+        except SystemExit as end:
+            failure = _exit_failure(end.code)
+        except KeyboardInterrupt:
+            failure = "the program was interrupted"
+        except BaseException as error:
+            traceback.print_exc()
+            failure = f"the program ended by {type(error).__name__}: {error}"
+    sys.argv[:], sys.path[:] = before[0], before[1]
+    # The program's own __main__ stays until the analysis is over: its functions live there.
+    return Outcome(failure, recorder.compiled, tuple(recorder.faults))
+
+
+def _exit_failure(code: Any) -> str | None:
+    if code is None or code == 0:
+        return None
+    if isinstance(code, int):
+        return f"the program exited with {int(code)}"
+    print(code, file=sys.stderr)
+    return f"the program exited with: {code}"
+
+
+def _execute(command: Command) -> None:
+    sys.argv[:] = [command.name, *command.arguments]
+    if command.kind == "module":
+        sys.path.insert(0, str(Path.cwd()))
+        runpy.run_module(command.name, run_name="__main__", alter_sys=True)
+        return
+    if command.kind == "entry point":
+        point = _entry_point(command.name)
+        assert point is not None
+        raise SystemExit(point.load()())
+    path = Path(command.name)
+    sys.path.insert(0, str(path.resolve().parent))
+    with io.open_code(str(path.resolve())) as file:
+        code = compile(file.read(), command.name, "exec")
+    module = types.ModuleType("__main__")
+    module.__dict__.update(__file__=command.name, __builtins__=__builtins__, __cached__=None)
+    sys.modules["__main__"] = module
+    exec(code, module.__dict__)
+
+
+# --- recording begins when Numba is imported ------------------------------------------------------
+
+
+class _Late:
+    """A recorder that opens when Numba is there."""
+
+    def __init__(self) -> None:
+        self._recorder: Any = None
+
+    def open(self) -> None:
+        if self._recorder is None:
+            recording: Any = importlib.import_module("alloccheck.compile.recording")
+            self._recorder = recording.Recorder()
+            self._recorder.__enter__()
+
+    def close(self) -> None:
+        if self._recorder is not None:
+            self._recorder.__exit__(None, None, None)
+
+    @property
+    def compiled(self) -> tuple[Compiled, ...]:
+        return () if self._recorder is None else tuple(self._recorder.compiled)
+
+    @property
+    def faults(self) -> list[str]:
+        return [] if self._recorder is None else list(self._recorder.faults)
+
+
+@contextlib.contextmanager
+def _recording() -> Iterator[_Late]:
+    late = _Late()
+    if "numba" in sys.modules:
+        late.open()
+        finder = None
+    else:
+        finder = _NumbaFinder(late)
+        sys.meta_path.insert(0, finder)
+    try:
+        yield late
+    finally:
+        late.close()
+        if finder is not None and finder in sys.meta_path:
+            sys.meta_path.remove(finder)
+
+
+class _NumbaFinder(importlib.abc.MetaPathFinder):
+    """Finds Numba where the others do, and opens the recorder once it is imported."""
+
+    def __init__(self, late: _Late) -> None:
+        self._late = late
+
+    def find_spec(
+        self, fullname: str, path: Any, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return Numba's own spec with a loader that also opens the recorder."""
+        if fullname != "numba":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            _open_after(spec.loader, self._late)
+        return spec
+
+
+def _open_after(loader: Any, late: _Late) -> None:
+    plain = loader.exec_module
+
+    def exec_module(module: types.ModuleType) -> None:
+        del loader.exec_module
+        plain(module)
+        late.open()
+
+    loader.exec_module = exec_module

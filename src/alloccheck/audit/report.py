@@ -1,0 +1,160 @@
+"""An audit as text and as data. Knows rows; nothing of how they came to be."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from alloccheck.audit.judge import VERDICTS, Row
+
+AUDIT_SCHEMA = "alloccheck.audit/1"
+"""Name and version of the form of an audit's JSON."""
+
+_STYLES = {"proved": "green", "undecided": "yellow"}
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Everything that one audit found.
+
+    Parameters
+    ----------
+    program : str
+        The command that ran.
+    guarantee : str
+        What was asked of each function.
+    rows : tuple of Row
+        By file, line, function and signature.
+    problems : tuple of str
+        What went wrong apart from single functions: the program failed, nothing was compiled.
+    """
+
+    program: str
+    guarantee: str
+    rows: tuple[Row, ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """2 when anything was left undecided, else 1 when anything was found, else 0."""
+        verdicts = {row.verdict for row in self.rows}
+        if self.problems or "undecided" in verdicts:
+            return 2
+        return int(bool(verdicts - {"proved"}))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many rows have each verdict, in the order of `VERDICTS`."""
+        found = Counter(row.verdict for row in self.rows)
+        return {verdict: found[verdict] for verdict in VERDICTS}
+
+
+def audit_to_json(audit: Audit) -> str:
+    """Write an audit in the schema ``alloccheck.audit/1``, without anything that varies.
+
+    Parameters
+    ----------
+    audit : Audit
+        What was found.
+
+    Examples
+    --------
+    >>> print(audit_to_json(Audit("x.py", "nonallocating", ())).splitlines()[1])
+      "schema": "alloccheck.audit/1",
+    """
+    document = {
+        "schema": AUDIT_SCHEMA,
+        "exit_code": audit.exit_code,
+        "program": audit.program,
+        "guarantee": audit.guarantee,
+        "counts": audit.counts,
+        "problems": list(audit.problems),
+        "functions": [_function(row) for row in audit.rows],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _function(row: Row) -> dict[str, Any]:
+    return {
+        "function": row.function,
+        "file": row.file,
+        "line": row.line,
+        "signature": row.signature,
+        "kind": row.kind,
+        "origin": row.origin,
+        "verdict": row.verdict,
+        "reason": row.reason,
+        "may": list(row.may),
+        "report": row.report,
+    }
+
+
+def audit_to_text(audit: Audit, *, color: bool = False, width: int = 100) -> str:
+    """Render an audit for people: a table, then the sum.
+
+    Parameters
+    ----------
+    audit : Audit
+        What was found.
+    color : bool
+        Whether to use the terminal's colours.
+    width : int
+        Columns to fit into.
+    """
+    parts = []
+    if audit.rows:
+        parts.append(_table(audit.rows, color, width))
+    counts = [f"{count} {verdict}" for verdict, count in audit.counts.items() if count]
+    seconds = sum(row.seconds for row in audit.rows)
+    parts.append(
+        f"{len(audit.rows)} functions compiled for {audit.program}, asked {audit.guarantee}: "
+        + (", ".join(counts) or "nothing to check")
+        + (f"; {seconds:.1f} s of analysis" if audit.rows else "")
+    )
+    return "\n".join(parts)
+
+
+def _table(rows: Sequence[Row], color: bool, width: int) -> str:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("function and signature", overflow="fold", ratio=4)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("raises", no_wrap=True)
+    table.add_column("blocks", no_wrap=True)
+    table.add_column("where it first does, or why it is undecided", overflow="fold", ratio=5)
+    for row in rows:
+        known = row.report is not None
+        table.add_row(
+            Text(f"{row.function}{_arguments(row)}"),
+            Text(row.verdict, style=_STYLES.get(row.verdict, "red")),
+            _mark("raise" in row.may, known),
+            _mark("block" in row.may, known),
+            Text(row.reason),
+        )
+    stream = io.StringIO()
+    Console(
+        file=stream,
+        width=width,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        legacy_windows=False,
+    ).print(table)
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+
+
+def _arguments(row: Row) -> str:
+    arguments = row.signature[row.signature.find("(") :]
+    return arguments if row.kind == "function" else f"{arguments} ({row.kind})"
+
+
+def _mark(may: bool, known: bool) -> str:
+    if not known:
+        return "?"
+    return "may" if may else ""

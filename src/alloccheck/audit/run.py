@@ -1,0 +1,81 @@
+"""The one road of an audit: run the program, take what was recorded, analyse it, sort the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from alloccheck.audit import workers
+from alloccheck.audit.judge import Row, judge, unjudged
+from alloccheck.audit.program import Command, run
+from alloccheck.audit.report import Audit
+from alloccheck.effects import Guarantee
+
+if TYPE_CHECKING:
+    from alloccheck.analysis.contracts import Contract
+    from alloccheck.compile.recording import Compiled
+
+
+def audit(
+    command: Command,
+    *,
+    guarantee: Guarantee = Guarantee.NONALLOCATING,
+    only: Sequence[str] = (),
+    contracts: Sequence[Contract] = (),
+    first_call: str = "prepare",
+    processes: int = 2,
+    timeout: float = 300.0,
+) -> Audit:
+    """Run a program and prove everything that Numba compiled for it.
+
+    Parameters
+    ----------
+    command : Command
+        The program.
+    guarantee : Guarantee
+        What is asked of each function.
+    only : sequence of str
+        Modules and packages whose functions are analysed; empty: all.
+    contracts : sequence of Contract
+        The user's own contracts for external symbols.
+    first_call : {"prepare", "forbid", "allow"}
+        How process-wide lazy set-up is treated.
+    processes : int
+        How many analyses run at once, each in a copy of this process; 0: in this one.
+    timeout : float
+        Seconds for one analysis.
+
+    Returns
+    -------
+    Audit
+        Nothing is raised for what the program or a function does.
+    """
+    outcome = run(command)
+    problems = [outcome.failure] if outcome.failure else []
+    problems += [f"not everything was recorded: {fault}" for fault in outcome.faults]
+    compiled = [one for one in outcome.compiled if _wanted(one, only)]
+    if not compiled and not problems:
+        among = f" of {', '.join(only)}" if only else ""
+        problems.append(f"the program compiled no function{among} with Numba")
+
+    def answer(one: Compiled) -> Row:
+        return judge(one, guarantee, contracts, first_call)
+
+    rows = workers.each(compiled, answer, unjudged, processes=processes, timeout=timeout)
+    rows.sort(key=lambda row: (row.file, row.line, row.function, row.signature, row.kind))
+    return Audit(str(command), str(guarantee), tuple(_distinct(rows)), tuple(problems))
+
+
+def _wanted(one: Compiled, only: Sequence[str]) -> bool:
+    module = f"{one.function.__module__}."
+    return not only or any(module.startswith(f"{name}.") for name in only)
+
+
+def _distinct(rows: Sequence[Row]) -> list[Row]:
+    """Keep one of rows that say the same, as those of closures that are made anew in a loop do."""
+    kept: dict[object, Row] = {}
+    for row in rows:
+        digest = ((row.report or {}).get("certificate") or {}).get("digest")
+        same = (row.function, row.line, row.signature, row.kind, row.verdict, row.reason, digest)
+        kept.setdefault(same, row)
+    return list(kept.values())
