@@ -407,7 +407,7 @@ def _report(
 
     def type_hint(frame: Frame) -> TypeHint | None:
         found = hints().get((frame.file, frame.line))
-        return TypeHint(found) if found else None
+        return TypeHint(_without_addresses(found)) if found else None
 
     may_raise = any(one.may_raise for one in solutions)
     trusted = frozenset(symbol for one in solutions for symbol in one.assumptions_used)
@@ -499,7 +499,15 @@ def _assumption(mark: AssumptionMark, used: bool) -> Assumption:
 
 def _written(signature: Any) -> str:
     """Return a signature in Numba's form, ``ret(args...)``."""
-    return f"{signature.return_type}({', '.join(map(str, signature.args))})"
+    return _without_addresses(f"{signature.return_type}({', '.join(map(str, signature.args))})")
+
+
+_ADDRESS = re.compile(r"#[0-9a-f]{6,}(?=<)")
+
+
+def _without_addresses(text: str) -> str:
+    """Return the names of types without where in this process a jitclass lies."""
+    return _ADDRESS.sub("", text)
 
 
 def _externals(

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import alloccheck
 from alloccheck.errors import UsageError
 
 if TYPE_CHECKING:
@@ -137,6 +138,9 @@ def run(command: Command) -> Outcome:
     """
     failure = None
     before = sys.argv[:], sys.path[:]
+    document = alloccheck.__doc__
+    # pytest warns of plugins that were imported before it; this one has no asserts to rewrite.
+    alloccheck.__doc__ = f"{document}\n\nPYTEST_DONT_REWRITE\n"
     with _recording() as recorder:
         try:
             _execute(command)
@@ -147,7 +151,8 @@ def run(command: Command) -> Outcome:
         except BaseException as error:
             traceback.print_exc()
             failure = f"the program ended by {type(error).__name__}: {error}"
-    sys.argv[:], sys.path[:] = before[0], before[1]
+    alloccheck.__doc__ = document
+    sys.argv[:], sys.path[:] = before
     # The program's own __main__ stays until the analysis is over: its functions live there.
     return Outcome(failure, recorder.compiled, tuple(recorder.faults))
 

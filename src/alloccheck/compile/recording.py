@@ -20,7 +20,7 @@ from typing import Any, Literal, Self
 from alloccheck.compile import isolation, numba_internals  # noqa: F401  (the version gate)
 
 # isort: split
-from numba.core import ccallback, dispatcher, event, registry, sigutils
+from numba.core import ccallback, dispatcher, event, registry, sigutils, types, utils
 from numba.np.ufunc import ufuncbuilder
 
 Kind = Literal["function", "ufunc kernel", "callback"]
@@ -142,7 +142,7 @@ class Recorder:
                     "function",
                     found,
                     found.py_func,
-                    tuple(data["args"]),
+                    _folded(found.py_func, data["args"]),
                     data["return_type"],
                     dict(found.targetoptions),
                 )
@@ -151,21 +151,18 @@ class Recorder:
     def _added(self, owner: Any, arguments: tuple[Any, ...], result: Any) -> None:
         if not isinstance(owner, registry.CPUDispatcher):
             return
-        types = tuple(arguments[0].signature.args)
-        stock = type(owner) is registry.CPUDispatcher
-        # What is being compiled was not announced yet, for its event ends later; it is then.
-        if stock and not any(tuple(_types(one)[0]) == types for one in owner.stats.cache_hits):
-            return
+        given = tuple(arguments[0].signature.args)
         declared = None
-        for one in owner.stats.cache_hits if stock else ():
-            given, returned = _types(one)
-            if tuple(given) == types:
-                declared = returned
-        origin: Origin = "disk cache" if stock else "checked"
+        origin: Origin = "checked"
+        if type(owner) is registry.CPUDispatcher:
+            # What is being compiled is announced when its event ends; what is loaded is not.
+            hits = {tuple(types_): returned for types_, returned in map(_types, owner._cache_hits)}
+            if given not in hits:
+                return
+            declared, origin = hits[given], "disk cache"
+        found = _folded(owner.py_func, given)
         options = dict(owner.targetoptions)
-        self._note(
-            Compiled("function", owner, owner.py_func, types, declared, options, origin=origin)
-        )
+        self._note(Compiled("function", owner, owner.py_func, found, declared, options, origin))
 
     def _kernel(self, owner: Any, arguments: tuple[Any, ...], result: Any) -> None:
         given, declared = _types(arguments[0])
@@ -259,4 +256,24 @@ def _types(signature: Any) -> tuple[Any, Any]:
 
 
 def _is_numbas(function: Any) -> bool:
-    return str(function.__module__).split(".")[0] == "numba"
+    """Whether a function is part of Numba, or glue between Python and a jitclass.
+
+    The glue is text that Numba runs: it has no module, and names that begin with ``__numba_``.
+    """
+    if function.__module__ is not None:
+        return str(function.__module__).split(".")[0] == "numba"
+    code = function.__code__
+    return any(name.startswith("__numba_") for name in (*code.co_varnames, *code.co_names))
+
+
+def _folded(function: Any, given: Any) -> tuple[Any, ...]:
+    """Return argument types with those of ``*args`` marked, as they are when a call is compiled.
+
+    Some announcements come with a plain tuple in that place.
+    """
+    found = tuple(given)
+    parameters = tuple(utils.pysignature(function).parameters.values())
+    starred = parameters and parameters[-1].kind is parameters[-1].VAR_POSITIONAL
+    if not starred or len(found) != len(parameters) or not isinstance(found[-1], types.BaseTuple):
+        return found
+    return (*found[:-1], types.StarArgTuple(tuple(found[-1])))
