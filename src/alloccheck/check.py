@@ -168,6 +168,7 @@ def analyze(
     entry: str = "python",
     contracts: Iterable[Contract] = (),
     disjoint: bool | Iterable[str] = False,
+    confirm: Any = None,
     **jit_options: Any,
 ) -> Report:
     """Check a function for a signature, without running or changing it.
@@ -190,6 +191,9 @@ def analyze(
         Your own contracts for external symbols.
     disjoint : bool or iterable of str
         Arrays that never overlap, see :func:`alloccheck.check_allocs`.
+    confirm : True, tuple, list of tuples, or Hypothesis strategy, optional
+        Also run the machine code in a helper process and mark each finding as confirmed or not: on
+        arguments generated from the signature, on given ones, or on drawn ones.
     **jit_options
         Numba's, such as ``fastmath=True``; on a dispatcher they override its own.
 
@@ -206,6 +210,8 @@ def analyze(
         When the function does not compile; Numba's message is inside.
     Refused
         When it uses something that cannot be proved or bound.
+    ProofRefuted
+        When running it, by `confirm`, did what was proved impossible: a bug in this package.
 
     Examples
     --------
@@ -224,7 +230,13 @@ def analyze(
     """
     policy = Policy.of(guarantee, ignore_throw, first_call, entry, contracts)
     options = {**jit_options, "disjoint": disjoint}
-    return explained(make_job(target, signature, options), policy).report
+    verdict = explained(make_job(target, signature, options), policy)
+    if confirm is None or confirm is False:
+        return verdict.report
+    # The one place from which the witness is called: it runs code, which nothing else here does.
+    from alloccheck.confirm import confirm as run
+
+    return run(verdict.report, verdict.artifact, target, policy, how=confirm, options=options)
 
 
 def check_call(

@@ -43,6 +43,22 @@ class VerificationError(AllocCheckException):
         self.verification = verification
 
 
+class ProofRefuted(AllocCheckException):
+    """Running a proved function did what was proved impossible: a bug in this package.
+
+    Parameters
+    ----------
+    report : Report
+        The refuted proof.
+    text : str
+        What was seen, and on which input.
+    """
+
+    def __init__(self, report: Report, text: str) -> None:
+        super().__init__(text)
+        self.report = report
+
+
 class UsageError(AllocCheckException):
     """The question itself is wrong: signature, options, target, configuration."""
 

@@ -37,6 +37,53 @@ class TypeHint:
 
 
 @dataclass(frozen=True, slots=True)
+class Confirmation:
+    """Whether running the function showed what a finding says.
+
+    Parameters
+    ----------
+    confirmed : bool
+        It was seen. Otherwise it was not seen on the inputs that were tried, which proves nothing.
+    input : str or None
+        The smallest input on which it was seen.
+    seen : str
+        What was counted, or why nothing could be.
+    """
+
+    confirmed: bool
+    input: str | None
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How often a function was run to confirm a report, and how the calls ended.
+
+    Parameters
+    ----------
+    inputs, returned, raised, crashed, late : int
+        Inputs tried; and those on which the last call returned, raised, killed the helper process
+        or took too long.
+    note : str
+        What kept it from trying more; empty when nothing did.
+    """
+
+    inputs: int
+    returned: int
+    raised: int
+    crashed: int
+    late: int
+    note: str = ""
+
+    def __str__(self) -> str:
+        parts = [f"{self.returned} returned", f"{self.raised} raised"]
+        parts += [f"{self.crashed} crashed"] if self.crashed else []
+        parts += [f"{self.late} took too long"] if self.late else []
+        note = f"; {self.note}" if self.note else ""
+        return f"{self.inputs} inputs tried: {', '.join(parts)}{note}"
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that stands against the guarantee.
 
@@ -64,6 +111,8 @@ class Finding:
         The innermost frame that the user wrote; its column is that of the expression.
     end_column : int or None
         Column just behind the expression when it ends on the location's line.
+    confirmation : Confirmation or None
+        What running the function showed; None when that was not asked for.
     """
 
     code: str
@@ -81,6 +130,7 @@ class Finding:
     help: str
     location: Frame | None = None
     end_column: int | None = None
+    confirmation: Confirmation | None = None
 
     @property
     def title(self) -> str:
@@ -121,6 +171,8 @@ class Report:
     certificate: Any = None
     timings: dict[str, float] = field(default_factory=dict, compare=False, hash=False)
     """Seconds spent in each stage."""
+    trial: Trial | None = None
+    """How it was run to confirm the findings; None when that was not asked for."""
 
     @property
     def ok(self) -> bool:

@@ -230,6 +230,8 @@ class Counts:
         The artifact's digest there, to be compared with a certificate.
     coverage : Coverage
         What could be seen at all.
+    address : int
+        Of the entry that was called, in the measuring process; places in its code are near it.
     """
 
     function: str
@@ -238,6 +240,7 @@ class Counts:
     artifact: bool
     digest: str | None
     coverage: Coverage
+    address: int = 0
 
     @property
     def first_call(self) -> CallCounts:

@@ -100,7 +100,7 @@ def reference_of(function: Any) -> FunctionReference:
     UsageError
         When no module-level name leads to this very object.
     """
-    plain = getattr(function, "py_func", function)
+    plain = getattr(function, "py_func", None) or getattr(function, "__wrapped__", function)
     code = getattr(plain, "__code__", None)
     if code is None:
         raise UsageError(f"{function!r} has no source file to be found by")

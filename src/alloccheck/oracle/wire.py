@@ -26,6 +26,7 @@ def counts_to_json(
     artifact: bool,
     digest: str | None,
     coverage: Coverage,
+    address: int = 0,
 ) -> tuple[dict[str, Any], tuple[bytes, ...]]:
     """Return a message's head and byte strings."""
     results = encoding.encode([call.result for call in calls])
@@ -36,6 +37,7 @@ def counts_to_json(
         "artifact": artifact,
         "digest": digest,
         "coverage": dataclasses.asdict(coverage),
+        "address": address,
         "calls": described,
         "results": results.description,
     }
@@ -52,6 +54,7 @@ def counts_from_json(head: dict[str, Any], blobs: tuple[bytes, ...]) -> Counts:
         artifact=head["artifact"],
         digest=head["digest"],
         coverage=Coverage(**head["coverage"]),
+        address=head["address"],
     )
 
 

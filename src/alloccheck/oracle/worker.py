@@ -65,6 +65,7 @@ class Worker:
             artifact=entry.artifact,
             digest=entry.digest,
             coverage=self.coverage,
+            address=entry.address,
         )
         return transport.Message(head, parts)
 

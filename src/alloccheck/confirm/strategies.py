@@ -1,0 +1,235 @@
+"""Hypothesis strategies for the arguments of a signature.
+
+Lengths are 0, 1, small, odd and large, and mostly shared by the arrays of one call, as compiled
+code does not check them; arrays are contiguous, strided, reversed, unaligned to each other, and
+may overlap; numbers are small, or the extreme ones of their type. Knows types and values; nothing
+of running anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numba import types
+from numba.np.numpy_support import as_dtype
+
+from alloccheck.confirm import subject
+from alloccheck.errors import UsageError
+from alloccheck.oracle.references import made_by
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import DrawFn, SearchStrategy
+
+LENGTHS = (3, 0, 1, 2, 5, 7, 8, 17, 64, 1025)
+"""Lengths of arrays; the last is larger than what loops are unrolled by and than small buffers."""
+
+_MOST_ELEMENTS = 20_000
+
+
+def require_hypothesis() -> None:
+    """Refuse, with what to do, where Hypothesis is not installed.
+
+    Raises
+    ------
+    UsageError
+    """
+    try:
+        import hypothesis  # noqa: F401
+    except ImportError:
+        raise UsageError(
+            "generating arguments needs Hypothesis, which is not installed: "
+            "pip install 'alloccheck[confirm]', or give arguments"
+        ) from None
+
+
+def arguments(argument_types: Sequence[Any]) -> SearchStrategy[tuple[Any, ...]]:
+    """Return a strategy for tuples of arguments of the given types.
+
+    Parameters
+    ----------
+    argument_types : sequence of numba types
+        Without omitted ones.
+
+    Raises
+    ------
+    UsageError
+        Naming the first type that no values can be made of, or when Hypothesis is missing.
+
+    Examples
+    --------
+    >>> arguments([types.pyobject])
+    Traceback (most recent call last):
+        ...
+    alloccheck.errors.UsageError: no values can be generated for an argument of type pyobject; \
+give arguments
+    """
+    require_hypothesis()
+    from hypothesis import strategies as st
+
+    for one in argument_types:
+        if not _is_known(one):
+            raise UsageError(
+                f"no values can be generated for an argument of type {one}; give arguments"
+            )
+
+    @st.composite
+    def drawn(draw: DrawFn) -> tuple[Any, ...]:
+        call = _Call(draw, st)
+        return tuple(call.value(one) for one in argument_types)
+
+    return drawn()
+
+
+def _is_known(kind: Any) -> bool:
+    if isinstance(kind, types.Boolean | types.Integer | types.Float | types.Complex):
+        return True
+    if isinstance(kind, types.Array):
+        return isinstance(kind.dtype, types.Boolean | types.Integer | types.Float | types.Complex)
+    if isinstance(kind, types.BaseTuple) and not isinstance(kind, types.BaseNamedTuple):
+        return all(map(_is_known, kind))
+    if isinstance(kind, types.Optional):
+        return _is_known(kind.type)
+    if isinstance(kind, types.List | types.ListType):
+        return _is_scalar(kind.dtype)
+    if isinstance(kind, types.DictType):
+        return _is_scalar(kind.key_type) and _is_scalar(kind.value_type)
+    return isinstance(kind, types.UnicodeType | types.NoneType)
+
+
+def _is_scalar(kind: Any) -> bool:
+    return kind in (types.int64, types.float64, types.complex128, types.unicode_type)
+
+
+class _Call:
+    """What the arguments of one call share: lengths, and memory."""
+
+    def __init__(self, draw: DrawFn, st: Any) -> None:
+        self._draw, self._st = draw, st
+        self._length = draw(st.sampled_from(LENGTHS))
+        self._overlap = draw(st.integers(0, 3)) == 0
+        self._memory: list[np.ndarray[Any, Any]] = []
+
+    def value(self, kind: Any) -> Any:
+        """Return a value of a type."""
+        if isinstance(kind, types.Array):
+            return self._array(kind)
+        if isinstance(kind, types.BaseTuple):
+            return tuple(self.value(one) for one in kind)
+        if isinstance(kind, types.Optional):
+            return None if self._one_in(3) else self.value(kind.type)
+        if isinstance(kind, types.NoneType):
+            return None
+        if isinstance(kind, types.UnicodeType):
+            return self._draw(self._st.text(max_size=8))
+        if isinstance(kind, types.List | types.ListType):
+            items = [self.value(kind.dtype) for _ in range(1 + self._length % 9)]
+            return items if isinstance(kind, types.List) else made_by(subject.typed_list, items)
+        if isinstance(kind, types.DictType):
+            keys = [self.value(kind.key_type) for _ in range(1 + self._length % 9)]
+            return made_by(subject.typed_dict, keys, [self.value(kind.value_type) for _ in keys])
+        return self._scalar(kind)
+
+    def _one_in(self, count: int) -> bool:
+        return bool(self._draw(self._st.integers(0, count - 1)) == 0)
+
+    def _scalar(self, kind: Any) -> Any:
+        if isinstance(kind, types.Boolean):
+            return self._draw(self._st.booleans())
+        dtype = as_dtype(kind)
+        found = self._draw(self._st.sampled_from(_numbers(dtype, self._length)))
+        plain = {"int64": int, "float64": float, "complex128": complex}.get(dtype.name)
+        return dtype.type(found) if plain is None else plain(found)
+
+    def _array(self, kind: Any) -> np.ndarray[Any, Any]:
+        dtype = as_dtype(kind.dtype)
+        shape = self._shape(kind.ndim)
+        if self._overlap and kind.mutable:
+            shared = self._view_of_another(kind, dtype, shape)
+            if shared is not None:
+                return shared
+        found = self._new(kind, dtype, shape)
+        if not kind.mutable:
+            found.flags.writeable = False
+        return found
+
+    def _shape(self, dimensions: int) -> tuple[int, ...]:
+        if self._one_in(6):
+            shape = tuple(self._draw(self._st.sampled_from(LENGTHS)) for _ in range(dimensions))
+        else:
+            shape = (self._length,) * dimensions
+        most = max(2, int(_MOST_ELEMENTS ** (1 / dimensions))) if dimensions else 0
+        return tuple(min(one, most) if dimensions > 1 else one for one in shape)
+
+    def _new(
+        self, kind: Any, dtype: np.dtype[Any], shape: tuple[int, ...]
+    ) -> np.ndarray[Any, Any]:
+        count = math.prod(shape)
+        seed = self._draw(self._st.integers(0, 255))
+        flat = _elements(dtype, count, seed, self._length)
+        if kind.layout != "A" or not shape or count == 0:
+            # One element more than asked for: another argument may begin with the second.
+            memory = np.zeros(count + 1, dtype)
+            memory[:count] = flat
+            self._memory.append(memory)
+            return memory[:count].reshape(shape, order="F" if kind.layout == "F" else "C")
+        # Strided: every second element of memory that is twice as long, forwards or backwards.
+        wide = np.zeros(tuple(2 * one for one in shape), dtype)
+        step = self._draw(self._st.sampled_from((2, -2)))
+        part = wide[(slice(None, None, step),) * len(shape)]
+        part[...] = flat.reshape(shape)
+        return part
+
+    def _view_of_another(
+        self, kind: Any, dtype: np.dtype[Any], shape: tuple[int, ...]
+    ) -> np.ndarray[Any, Any] | None:
+        """Return memory that another argument has, too: all of it, or shifted by an element."""
+        count = math.prod(shape)
+        if kind.layout == "A" or not count:
+            return None
+        for memory in self._memory:
+            if memory.dtype == dtype and memory.size == count + 1:
+                start = self._draw(self._st.sampled_from((0, 1)))
+                order = "F" if kind.layout == "F" else "C"
+                return memory[start : start + count].reshape(shape, order=order)
+        return None
+
+
+def _numbers(dtype: np.dtype[Any], length: int) -> list[Any]:
+    """Return numbers of a type: small ones first, for most code is written for these."""
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        found = [0, 1, 2, 3, 4, length // 2, length - 1, length, -1, limits.min, limits.max]
+        return [one for one in found if limits.min <= one <= limits.max]
+    limits_ = np.finfo(dtype)
+    return [
+        0.5,
+        1.0,
+        0.0,
+        2.0,
+        -0.0,
+        -1.5,
+        3.0,
+        float("nan"),
+        float("inf"),
+        float("-inf"),
+        float(limits_.max),
+        float(limits_.tiny),
+    ]
+
+
+def _elements(dtype: np.dtype[Any], count: int, seed: int, length: int) -> np.ndarray[Any, Any]:
+    random = np.random.default_rng(seed)
+    if dtype.kind == "b":
+        return random.integers(0, 2, count).astype(dtype)
+    if dtype.kind in "iu":
+        # Elements are often used as indices: mostly within the length that the call shares.
+        return random.integers(0, max(length, 1), count).astype(dtype)
+    found = random.normal(size=count).astype(dtype)
+    if seed % 4 == 3 and count:
+        extreme = np.array(_numbers(dtype, length), dtype)
+        places = random.integers(0, count, 1 + count // 8)
+        found[places] = random.choice(extreme, places.size)
+    return found
