@@ -71,6 +71,10 @@ class Refused(AllocCheckException):
     """The function uses something that cannot be proved or bound, named in the message."""
 
 
+class InterpreterRefused(Refused):
+    """Part of the function runs in the interpreter: it allocates and takes the GIL, by design."""
+
+
 class ProgramError(AllocCheckException):
     """IR or machine code that a reader does not understand: nothing was decided."""
 

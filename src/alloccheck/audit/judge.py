@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alloccheck.effects import Effect, Guarantee
-from alloccheck.errors import AllocCheckException
+from alloccheck.errors import AllocCheckException, InterpreterRefused
 from alloccheck.findings import Finding, Report
 from alloccheck.report.json import to_json
 
@@ -104,6 +104,9 @@ def judge(
             Guarantee.NONBLOCKING, contracts=contracts, first_call=first_call or "prepare"
         )
         report = explained(_job(one, make_job), policy).report
+    except InterpreterRefused as error:
+        row = unjudged(one, _first_lines(str(error)), time.perf_counter() - start)
+        return dataclasses.replace(row, verdict="enters Python")
     except AllocCheckException as error:
         return unjudged(one, _first_lines(str(error)), time.perf_counter() - start)
     except Exception as error:

@@ -6,6 +6,7 @@ Knows targets, options and exit codes; how a proof works is the road's business.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -76,6 +77,7 @@ def run_check(
     guarantee: Guarantee | None = None,
     ignore_throw: bool | None = None,
     strict: bool = False,
+    confirm: bool = False,
 ) -> Run:
     """Check everything that the targets hold.
 
@@ -93,6 +95,8 @@ def run_check(
         Override what decorators and settings say.
     strict : bool
         Whether a decorated function without signature counts as undecided.
+    confirm : bool
+        Whether to run each function in a helper process, to see which findings fire.
 
     Returns
     -------
@@ -112,7 +116,7 @@ def run_check(
                 run.without_signature.append(subject.name)
                 run.rows.append(Row(subject.name, "", "no signature"))
             for signature in subject.signatures:
-                _check_one(run, subject, signature, config, road, guarantee, ignore_throw)
+                _check_one(run, subject, signature, config, road, guarantee, ignore_throw, confirm)
     if not (run.problems or run.reports):
         run.problems.append(
             Problem(
@@ -132,6 +136,7 @@ def _check_one(
     road: Road,
     guarantee: Guarantee | None,
     ignore_throw: bool | None,
+    confirm: bool,
 ) -> None:
     own = subject.function if subject.decorated else config
     options: dict[str, Any] = {} if subject.decorated else dict(config.jit)
@@ -141,6 +146,8 @@ def _check_one(
     contracts = (*user_contracts(config), *(policy.contracts if policy is not None else ()))
     if contracts:
         options["contracts"] = contracts
+    if confirm:
+        options["confirm"] = True
     shown = _shown(signature)
     start = time.perf_counter()
     try:
@@ -307,6 +314,24 @@ def _use_color(choice: str) -> bool:
     return choice == "always"
 
 
+def _require_confirm(ctx: click.Context) -> None:
+    """Refuse to begin where nothing can be run or generated; the checks themselves could be made.
+
+    Raises
+    ------
+    click.UsageError
+        With the reason.
+    """
+    # By name, because it imports Numba, which is slow.
+    strategies: Any = importlib.import_module("alloccheck.confirm.strategies")
+    oracle: Any = importlib.import_module("alloccheck.oracle")
+    try:
+        strategies.require_hypothesis()
+        oracle.default_oracle().start()
+    except AllocCheckException as error:
+        raise click.UsageError(f"--confirm: {error}", ctx) from None
+
+
 @click.command("check")
 @click.argument("targets", nargs=-1, metavar="TARGET...")
 @click.option(
@@ -325,6 +350,11 @@ def _use_color(choice: str) -> bool:
     type=click.Choice([str(one) for one in Guarantee]),
     help="Check this guarantee instead of each function's own.",
 )
+@click.option(
+    "--confirm",
+    is_flag=True,
+    help="Run each function in a helper process on generated arguments: which findings fire?",
+)
 @click.option("--no-ignore-throw", is_flag=True, help="Count what happens only when raising, too.")
 @click.option(
     "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True
@@ -337,6 +367,7 @@ def command(
     form: str,
     strict: bool,
     effects: str | None,
+    confirm: bool,
     no_ignore_throw: bool,
     color: str,
 ) -> None:
@@ -351,6 +382,8 @@ def command(
     except UsageError as error:
         raise click.UsageError(str(error), ctx) from None
     road = ctx.obj if isinstance(ctx.obj, Road) else default_road()
+    if confirm:
+        _require_confirm(ctx)
     run = run_check(
         targets,
         config=config,
@@ -359,6 +392,7 @@ def command(
         guarantee=Guarantee(effects) if effects else None,
         ignore_throw=False if no_ignore_throw else None,
         strict=strict,
+        confirm=confirm,
     )
     for problem in run.problems:
         click.echo(f"error: {problem.target}: {problem.message}", err=True)

@@ -16,7 +16,7 @@ from typing import Any
 import llvmlite.binding as ll
 
 from alloccheck.compile import numba_internals
-from alloccheck.errors import Refused, UsageError
+from alloccheck.errors import InterpreterRefused, Refused, UsageError
 
 # isort: split
 from numba.core import config, sigutils, types
@@ -239,10 +239,13 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in options.items():
         if name == "nopython":
             if not value:
-                raise Refused("nopython=False is refused: object mode runs in the interpreter")
+                raise InterpreterRefused(
+                    "nopython=False is refused: object mode runs in the interpreter"
+                )
         elif name in REFUSED_OPTIONS:
             if value:
-                raise Refused(f"{name}={value!r} is refused: {REFUSED_OPTIONS[name]}")
+                kind = InterpreterRefused if name == "forceobj" else Refused
+                raise kind(f"{name}={value!r} is refused: {REFUSED_OPTIONS[name]}")
         elif name in PASSED_OPTIONS:
             passed[name] = value
         else:

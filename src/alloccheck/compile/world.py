@@ -23,7 +23,7 @@ from alloccheck.compile.contexts import (
 from alloccheck.compile.isolation import TARGET, HermeticCPU, hermetic_target, inherited_flags
 from alloccheck.compile.job import CompileJob
 from alloccheck.compile.recursion import RoundRecursion
-from alloccheck.errors import Refused
+from alloccheck.errors import InterpreterRefused, Refused
 
 # isort: split
 from numba.core import dispatcher, errors, funcdesc, registry, sigutils, types, typing
@@ -377,7 +377,8 @@ class World:
             self.refuse(
                 "an `objmode` block runs in the interpreter: it takes the GIL and allocates "
                 "Python objects, so nothing can be proved about it. Move that work out of the "
-                "checked function."
+                "checked function.",
+                InterpreterRefused,
             )
         if isinstance(original, UFuncDispatcher):
             return original
@@ -448,7 +449,7 @@ class World:
         if type(value) not in _COPIED:
             self.pinned[id(value)] = value
 
-    def refuse(self, message: str) -> None:
+    def refuse(self, message: str, kind: type[Refused] = Refused) -> None:
         """Remember and raise a refusal, which Numba may otherwise rewrap.
 
         Raises
@@ -456,7 +457,7 @@ class World:
         Refused
             Always.
         """
-        self.refusal = Refused(message)
+        self.refusal = kind(message)
         raise self.refusal
 
     def compile(self, job: CompileJob) -> Any:

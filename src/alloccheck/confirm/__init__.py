@@ -69,15 +69,17 @@ def confirm(
     ProofRefuted
         When a proved function did what was proved impossible.
     UsageError
-        When the function has no module-level name, arguments cannot be generated or sent, or
-        Hypothesis is missing.
+        When `how` is none of these, an argument cannot be sent, or Hypothesis is missing. Where
+        the function cannot be named or no arguments generated, the trial's note says so.
     OracleUnavailable
         When this machine cannot measure.
     """
-    inputs, strategy = _source_of_inputs(how, artifact)
-    plan = _plan(report, artifact, target, policy, dict(options or {}))
-    names = _parameter_names(target)
-    evidence = _Evidence(report, artifact, names)
+    evidence = _Evidence(report, artifact, _parameter_names(target))
+    try:
+        inputs, strategy = _source_of_inputs(how, artifact)
+        plan = _plan(report, artifact, target, policy, dict(options or {}))
+    except _CannotRun as reason:
+        return evidence.judged(Tally(note=f"not run: {reason}"))
     tally = run(
         oracle or default_oracle(), plan, inputs, strategy, evidence.look, examples=examples
     )
@@ -86,12 +88,20 @@ def confirm(
     return evidence.judged(tally)
 
 
+class _CannotRun(Exception):
+    """The function is fine, and so is the question, but nothing can be run."""
+
+
 def _source_of_inputs(how: Any, artifact: Artifact) -> tuple[list[tuple[Any, ...]] | None, Any]:
     from alloccheck.confirm import strategies
     from alloccheck.confirm.names import caller_types
 
     if how is True:
-        return None, strategies.arguments(caller_types(artifact.job.argument_types))
+        strategies.require_hypothesis()
+        try:
+            return None, strategies.arguments(caller_types(artifact.job.argument_types))
+        except UsageError as error:
+            raise _CannotRun(error) from None
     if _is_strategy(how):
         return None, how
     if isinstance(how, tuple):
@@ -123,9 +133,12 @@ def _plan(
     from alloccheck.confirm.names import signature_text
 
     job = artifact.job
-    reference = reference_of(target)
+    try:
+        reference = reference_of(target)
+    except UsageError as error:
+        raise _CannotRun(error) from None
     if options.pop("locals", None):
-        raise UsageError("confirm cannot send declared types of locals to the helper process")
+        raise _CannotRun("declared types of locals cannot be sent to the helper process")
     sent = tuple(
         (name, tuple(sorted(value)) if isinstance(value, set | frozenset | list | tuple) else value)
         for name, value in sorted(options.items())
@@ -180,7 +193,12 @@ class _Evidence:
                 return ()
             return self._places.lines(event.site.address - counts.address)
 
-        for number, seen in confirmed_by(self._report.findings, call, lines).items():
+        def target(event: Event) -> str | None:
+            if event.site is None:
+                return None
+            return self._places.target(event.site.address - counts.address)
+
+        for number, seen in confirmed_by(self._report.findings, call, lines, target).items():
             heavy = weight(given)
             known = self._best.get(number)
             if known is None or heavy < known[0]:
@@ -228,4 +246,3 @@ def _why_not(effect: Effect, tally: Tally) -> str:
     if not tally.inputs:
         return tally.note or "no input was tried"
     return f"not seen on {tally.inputs} inputs"
-

@@ -1,7 +1,7 @@
 """Which finding explains an event that was counted.
 
 Knows findings, events and lines; nothing of processes. An event confirms a finding only when no
-other finding, but for those of the same line, could explain it as well.
+other could explain it as well, but for one with the same line and symbol.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ def confirmed_by(
     findings: Sequence[Finding],
     call: CallCounts,
     lines: Callable[[Event], tuple[tuple[str, int], ...]],
+    target: Callable[[Event], str | None] = lambda event: None,
 ) -> dict[int, str]:
     """Return the findings that a call confirms.
 
@@ -37,6 +38,8 @@ def confirmed_by(
         What the call did.
     lines : callable
         The source lines of an event, innermost first; empty when unknown.
+    target : callable
+        The external symbol that the checked code called when the event happened, if known.
 
     Returns
     -------
@@ -53,7 +56,7 @@ def confirmed_by(
         number for number, one in enumerate(findings) if raised or one.path is not Path.RAISE
     ]
     for event in call.events:
-        explained = _explaining(event, possible, findings, lines(event))
+        explained = _explaining(event, possible, findings, lines(event), target(event))
         for number in explained:
             found.setdefault(number, _seen(event))
     return found
@@ -68,6 +71,7 @@ def _explaining(
     possible: Sequence[int],
     findings: Sequence[Finding],
     lines: tuple[tuple[str, int], ...],
+    target: str | None,
 ) -> list[int]:
     effect = event.category.effect
     left = [n for n in possible if effect in _SEEN_AS.get(findings[n].effect, ())]
@@ -75,10 +79,11 @@ def _explaining(
     left = exact or left
     if lines:
         left = [n for n in left if _is_at(findings[n], lines)]
-    elif event.caller.symbol is not None:
-        named = [n for n in left if findings[n].symbol in (event.caller.symbol, event.name)]
-        left = named or left
-    places = {_place(findings[n]) for n in left}
+    symbols = {target, event.caller.symbol, event.name} - {None}
+    named = [n for n in left if findings[n].symbol in symbols]
+    left = named or left
+    # Two traces of one call are one thing; two calls of one line are not.
+    places = {(_place(findings[n]), findings[n].symbol) for n in left}
     return left if len(places) == 1 else []
 
 
@@ -88,8 +93,7 @@ def _is_at(finding: Finding, lines: tuple[tuple[str, int], ...]) -> bool:
     if len(trace) < len(lines):
         return False
     return all(
-        here == there or 0 in (here[1], there[1])
-        for here, there in zip(trace, lines, strict=False)
+        here == there or 0 in (here[1], there[1]) for here, there in zip(trace, lines, strict=False)
     )
 
 

@@ -6,7 +6,10 @@ DWARF is read with pyelftools; the format is DWARF 4, sections 3.3.8 (inlined su
 
 from __future__ import annotations
 
+import bisect
 import io
+import itertools
+import platform
 import zlib
 from functools import cached_property
 from pathlib import PurePath
@@ -35,11 +38,17 @@ class Places:
     def __init__(self, artifact: Artifact) -> None:
         found = artifact.object_file()
         entry = next((one for one in found.symbols if one.name == artifact.symbol), None)
-        size = 0
-        if entry is not None:
-            size = next(len(one.data) for one in found.sections if one.name == entry.section)
+        self._section = entry.section if entry is not None else ""
         self._start = entry.offset if entry is not None else 0
-        self._size = size
+        self._code = next((one.data for one in found.sections if one.name == self._section), b"")
+        self._functions = sorted(
+            one.offset for one in found.symbols if one.function and one.section == self._section
+        )
+        self._externals = {
+            one.offset: one.target
+            for one in found.relocations
+            if one.section == self._section and one.external
+        }
         self._object = artifact.object_code
 
     def lines(self, offset: int) -> tuple[Line, ...]:
@@ -57,12 +66,32 @@ class Places:
         """
         # The call stands before the address that it returns to.
         address = self._start + offset - 1
-        if not 0 <= address < self._size:
+        if not 0 <= address < len(self._code):
             return ()
         try:
             return self._lines(address)
         except (DWARFError, ELFError, KeyError, IndexError):
             return ()
+
+    def target(self, offset: int) -> str | None:
+        """Return the external symbol that the call before a return address calls.
+
+        Parameters
+        ----------
+        offset : int
+            See `lines`.
+
+        Returns
+        -------
+        str or None
+            None when the code does not show it plainly.
+        """
+        end = self._start + offset
+        before = bisect.bisect_right(self._functions, end - 1)
+        if platform.machine() not in ("x86_64", "AMD64") or not 0 < end <= len(self._code):
+            return None
+        start = self._functions[before - 1] if before else 0
+        return _called(self._code[start:end], start, self._externals)
 
     def _lines(self, address: int) -> tuple[Line, ...]:
         for unit, program, rows in self._units:
@@ -95,8 +124,40 @@ class Places:
         return found
 
 
+def _called(code: bytes, start: int, externals: dict[int, str]) -> str | None:
+    """Return the symbol whose address the last instruction calls, followed through registers.
+
+    Every symbol is loaded by a 64-bit constant, for the code may lie anywhere. The search runs
+    straight through the function: a register holds what was last put into it there.
+    """
+    import iced_x86 as iced
+
+    R = iced.Register
+    # What a call may change: System V AMD64 ABI, section 3.2.1.
+    clobbered = (R.RAX, R.RCX, R.RDX, R.RSI, R.RDI, R.R8, R.R9, R.R10, R.R11)
+    held: dict[int, str] = {}
+    infos = iced.InstructionInfoFactory()
+    last = None
+    for instruction in iced.Decoder(64, code, ip=start):
+        last = None
+        if instruction.mnemonic == iced.Mnemonic.CALL:
+            if instruction.op0_kind == iced.OpKind.REGISTER:
+                last = held.get(instruction.op0_register)
+            for register in clobbered:
+                held.pop(register, None)
+            continue
+        for used in infos.info(instruction).used_registers():
+            if used.access not in (iced.OpAccess.READ, iced.OpAccess.COND_READ):
+                held.pop(iced.RegisterExt.full_register(used.register), None)
+        # movabs: REX prefix, opcode, then eight bytes that the loader fills in.
+        name = externals.get(instruction.ip + 2)
+        if name is not None and instruction.op1_kind == iced.OpKind.IMMEDIATE64:
+            held[instruction.op0_register] = name
+    return last
+
+
 def _row(rows: list[Any], address: int) -> Any:
-    for row, following in zip(rows, rows[1:], strict=False):
+    for row, following in itertools.pairwise(rows):
         if not row.end_sequence and row.address <= address < following.address:
             return row
     return None

@@ -163,9 +163,7 @@ class _Call:
         most = max(2, int(_MOST_ELEMENTS ** (1 / dimensions))) if dimensions else 0
         return tuple(min(one, most) if dimensions > 1 else one for one in shape)
 
-    def _new(
-        self, kind: Any, dtype: np.dtype[Any], shape: tuple[int, ...]
-    ) -> np.ndarray[Any, Any]:
+    def _new(self, kind: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         count = math.prod(shape)
         seed = self._draw(self._st.integers(0, 255))
         flat = _elements(dtype, count, seed, self._length)
@@ -174,7 +172,7 @@ class _Call:
             memory = np.zeros(count + 1, dtype)
             memory[:count] = flat
             self._memory.append(memory)
-            return memory[:count].reshape(shape, order="F" if kind.layout == "F" else "C")
+            return _shaped(memory[:count], kind, shape)
         # Strided: every second element of memory that is twice as long, forwards or backwards.
         wide = np.zeros(tuple(2 * one for one in shape), dtype)
         step = self._draw(self._st.sampled_from((2, -2)))
@@ -192,9 +190,14 @@ class _Call:
         for memory in self._memory:
             if memory.dtype == dtype and memory.size == count + 1:
                 start = self._draw(self._st.sampled_from((0, 1)))
-                order = "F" if kind.layout == "F" else "C"
-                return memory[start : start + count].reshape(shape, order=order)
+                return _shaped(memory[start : start + count], kind, shape)
         return None
+
+
+def _shaped(flat: np.ndarray[Any, Any], kind: Any, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Return a view of the same memory, with the order of the array type."""
+    view: np.ndarray[Any, Any] = flat.reshape(shape, order="F" if kind.layout == "F" else "C")
+    return view
 
 
 def _numbers(dtype: np.dtype[Any], length: int) -> list[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from alloccheck.errors import UsageError
@@ -24,14 +24,17 @@ from alloccheck.oracle import (
 EXAMPLES = 60
 """Generated inputs of one function."""
 
-CALL_TIMEOUT = 30.0
-"""Seconds for one input; the first includes importing and compiling."""
+COLD_TIMEOUT = 30.0
+"""Seconds for an input for which the helper process must import and compile first."""
+
+CALL_TIMEOUT = 5.0
+"""Seconds for any other input."""
 
 BUDGET = 120.0
 """Seconds for all inputs of one function."""
 
-MOST_LOST = 3
-"""After so many crashes or hangs of one function no more are tried."""
+MOST_CRASHES, MOST_LATE = 3, 2
+"""After so many crashes, or calls without end, of one function no more are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,8 @@ class Tally:
     crashed: int = 0
     late: int = 0
     note: str = ""
-    lost: list[str] = field(default_factory=list)
+    warm: bool = False
+    """Whether the helper process has compiled the function."""
 
 
 def run(
@@ -78,6 +82,7 @@ def run(
     *,
     examples: int = EXAMPLES,
     timeout: float = CALL_TIMEOUT,
+    cold_timeout: float = COLD_TIMEOUT,
     budget: float = BUDGET,
 ) -> Tally:
     """Try inputs until there are no more, or time is up.
@@ -97,8 +102,8 @@ def run(
         since the first may set things up.
     examples : int
         How many are drawn.
-    timeout : float
-        Seconds for one input.
+    timeout, cold_timeout : float
+        Seconds for one input; and for one for which the helper process must compile first.
     budget : float
         Seconds for all.
 
@@ -115,9 +120,11 @@ def run(
     def one(given: tuple[Any, ...]) -> None:
         if tally.note:
             return
-        _try(oracle, plan, given, seen, tally, timeout)
-        if tally.crashed + tally.late >= MOST_LOST:
-            tally.note = f"stopped after {MOST_LOST} inputs that crashed or did not end"
+        lost = tally.crashed, tally.late
+        _try(oracle, plan, given, seen, tally, timeout if tally.warm else cold_timeout)
+        tally.warm = (tally.crashed, tally.late) == lost
+        if tally.crashed >= MOST_CRASHES or tally.late >= MOST_LATE:
+            tally.note = tally.note or "stopped because of these"
         elif time.monotonic() > end:
             tally.note = f"stopped after {budget:g} s"
 
@@ -148,15 +155,13 @@ def _try(
             entry=plan.entry,
             timeout=timeout,
         )
-    except WorkerCrashed as error:
+    except WorkerCrashed:
         tally.inputs += 1
         tally.crashed += 1
-        tally.lost.append(str(error))
         return
-    except WorkerTimeout as error:
+    except WorkerTimeout:
         tally.inputs += 1
         tally.late += 1
-        tally.lost.append(str(error))
         return
     except RemoteError as error:
         tally.note = f"the helper process could not run it: {_first_line(error)}"

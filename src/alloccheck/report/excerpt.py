@@ -57,6 +57,28 @@ def groups(findings: Sequence[Finding]) -> tuple[Group, ...]:
     return tuple(Group(tuple(members)) for members in together.values())
 
 
+def confirmations(group: Group) -> tuple[str, ...]:
+    """Say of a group's findings what running the function showed; empty when it was not run.
+
+    Parameters
+    ----------
+    group : Group
+        Findings of one place.
+
+    Examples
+    --------
+    >>> confirmations(Group(()))
+    ()
+    """
+    found = []
+    for one in group.findings:
+        if one.confirmation is not None:
+            what = one.confirmation
+            when = f" on {what.input}" if what.input is not None else ""
+            found.append(f"{'confirmed' if what.confirmed else 'unconfirmed'}: {what.seen}{when}")
+    return tuple(dict.fromkeys(found))
+
+
 def short_path(file: str) -> str:
     """Write a path relative to the current directory or below ``site-packages``, where it can be.
 

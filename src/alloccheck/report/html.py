@@ -6,13 +6,13 @@ from html import escape
 from string import Template
 
 from alloccheck.findings import Report
-from alloccheck.report.excerpt import Excerpt, Group, excerpt, groups, place, trace
+from alloccheck.report.excerpt import Excerpt, Group, confirmations, excerpt, groups, place, trace
 from alloccheck.report.text import verdict_line
 
 _REPORT = Template("""\
 <div class="alloccheck" style="font-family: sans-serif">
 <p style="font-weight: bold; color: $color">$verdict</p>
-$findings$assumptions$notes</div>
+$findings$assumptions$notes$trial</div>
 """)
 
 _GROUP = Template("""\
@@ -20,7 +20,7 @@ _GROUP = Template("""\
 <summary><code>$place</code>: <b title="$title">$code</b> $message</summary>
 $excerpt<ul>$traces</ul>
 <p>$reasons</p>
-<p style="color: #1a7f37">$help</p>
+$confirmations<p style="color: #1a7f37">$help</p>
 </details>
 """)
 
@@ -58,6 +58,7 @@ def render_html(report: Report) -> str:
             for one in report.assumptions
         ),
         notes="".join(f"<p>note: {escape(note)}</p>\n" for note in report.notes),
+        trial=f"<p>run to confirm: {escape(str(report.trial))}</p>\n" if report.trial else "",
     )
 
 
@@ -80,6 +81,7 @@ def _group(report: Report, group: Group) -> str:
             for one in group.findings
         ),
         reasons="<br>".join(reasons),
+        confirmations="".join(f"<p>{escape(said)}</p>\n" for said in confirmations(group)),
         help=escape(f"help: {finding.help}") if finding.help else "",
     )
 

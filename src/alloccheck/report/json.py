@@ -61,6 +61,7 @@ def to_json(report: Report) -> dict[str, Any]:
         ],
         "notes": list(report.notes),
         "certificate": _plain(report.certificate),
+        **({} if report.trial is None else {"trial": _plain(report.trial)}),
     }
 
 
@@ -101,6 +102,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "reason": finding.reason,
         "source": finding.source,
         "help": finding.help,
+        **({} if finding.confirmation is None else {"confirmation": _plain(finding.confirmation)}),
     }
 
 

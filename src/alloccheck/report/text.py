@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from alloccheck.findings import Finding, Report
-from alloccheck.report.excerpt import Group, excerpt, groups, place, trace
+from alloccheck.report.excerpt import Group, confirmations, excerpt, groups, place, trace
 
 _Line = tuple[str, str]
 """A line of output and its style."""
@@ -50,6 +50,8 @@ def render_text(report: Report, *, color: bool = False, width: int = 100) -> str
         lines += _wrapped(head, "", "   ", width, "cyan" if assumption.used else "yellow")
     for note in report.notes:
         lines += _wrapped(f"note: {note}", "", "   ", width, "dim")
+    if report.trial is not None:
+        lines += _wrapped(f"run to confirm: {report.trial}", "", "   ", width, "dim")
     lines.append(verdict_line(report))
     if not color:
         return "\n".join(line for line, _ in lines)
@@ -91,6 +93,9 @@ def _group(report: Report, group: Group, width: int) -> list[_Line]:
         lines += _trace(report, member, width)
     for reason in dict.fromkeys(_reason(member) for member in group.findings):
         lines += _wrapped(f"because {reason}", "   ", "      ", width, "dim")
+    for said in confirmations(group):
+        style = "bold red" if said.startswith("confirmed") else "yellow"
+        lines += _wrapped(said, "   ", "      ", width, style)
     if finding.help:
         lines += _wrapped(f"help: {finding.help}", "   ", "         ", width, "green")
     return lines
