@@ -74,7 +74,8 @@ def confirm(
     OracleUnavailable
         When this machine cannot measure.
     """
-    evidence = _Evidence(report, artifact, _parameter_names(target))
+    symbol = artifact.c_symbol if policy.entry == "c" else artifact.symbol
+    evidence = _Evidence(report, artifact, symbol, _parameter_names(target))
     try:
         inputs, strategy = _source_of_inputs(how, artifact)
         plan = _plan(report, artifact, target, policy, dict(options or {}))
@@ -173,11 +174,13 @@ def _parameter_names(target: Any) -> list[str]:
 class _Evidence:
     """What the calls showed so far."""
 
-    def __init__(self, report: Report, artifact: Artifact, names: list[str]) -> None:
+    def __init__(
+        self, report: Report, artifact: Artifact, symbol: str | None, names: list[str]
+    ) -> None:
         from alloccheck.confirm.places import Places
 
         self._report = report
-        self._places = Places(artifact)
+        self._places = Places(artifact, symbol)
         self._names = names
         self._best: dict[int, tuple[int, Confirmation]] = {}
         self.refutation: str | None = None

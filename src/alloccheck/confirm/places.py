@@ -33,11 +33,14 @@ class Places:
     ----------
     artifact : Artifact
         Loaded code; its object keeps what the compiler knew of lines.
+    symbol : str, optional
+        Of the entry that places are counted from; that of the native function when left out.
     """
 
-    def __init__(self, artifact: Artifact) -> None:
+    def __init__(self, artifact: Artifact, symbol: str | None = None) -> None:
         found = artifact.object_file()
-        entry = next((one for one in found.symbols if one.name == artifact.symbol), None)
+        wanted = symbol or artifact.symbol
+        entry = next((one for one in found.symbols if one.name == wanted), None)
         self._section = entry.section if entry is not None else ""
         self._start = entry.offset if entry is not None else 0
         self._code = next((one.data for one in found.sections if one.name == self._section), b"")
@@ -57,7 +60,7 @@ class Places:
         Parameters
         ----------
         offset : int
-            From the artifact's entry; negative for what lies before it.
+            From the entry; negative for what lies before it.
 
         Returns
         -------

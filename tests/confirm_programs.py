@@ -1,0 +1,95 @@
+"""Functions that `test_confirm` asks about; the helper process imports them from here."""
+
+import numpy as np
+from numba import cfunc, njit
+
+from alloccheck import check_allocs
+
+
+@njit
+def two_places(x, n):
+    first = np.zeros(3)
+    total = first[0]
+    for value in x:
+        total += value
+    if n == 123456789:
+        second = np.ones(5)
+        total += second[0]
+    return total
+
+
+@njit
+def shift(out, x):
+    out[1:] = x[:-1]
+
+
+@njit
+def negative_copies(x, n):
+    if n < 0:
+        return x.copy()
+    return x
+
+
+@njit
+def sums(x):
+    total = 0.0
+    for value in x:
+        total += value
+    return total
+
+
+@njit
+def endless(n):
+    while n != 3:
+        n = n | 1
+    return n
+
+
+@njit
+def raising(n):
+    if n > 2:
+        raise ValueError("large", n)
+    return n
+
+
+@njit
+def wild(x, i):
+    x[i] = 1.0
+
+
+@cfunc("float64(float64)")
+def callback(x):
+    return np.full(3, x).sum()
+
+
+@check_allocs("float64(float64[::1])", on_failure="report")
+def decorated(x):
+    return (x + 1.0).sum()
+
+
+@njit
+def printing(x):
+    print(x)
+
+
+def plain(x, scale=2.0):
+    return np.zeros(2)[0] + scale * x
+
+
+def starred(x, *more):
+    total = 0.0
+    for value in more:
+        total += value
+    return np.zeros(2)[0] + total * x
+
+
+@njit
+def of_function(f, x):
+    return f(x)
+
+
+def make():
+    def inner(x):
+        return np.zeros(2)[0] + x
+
+    return inner
