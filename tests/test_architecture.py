@@ -36,9 +36,11 @@ FLOORS = {
     "use": (
         "__main__",
         "alloccheck",
+        "audit",
         "binding",
         "cli",
         "config",
+        "confirm",
         "decorators",
         "dispatcher",
         "oracle",
@@ -62,6 +64,7 @@ NEVER_IMPORTS = {
 NUMBA_OUTSIDE_COMPILE = {
     "check": "Numba's exceptions, to put the question in front of them",
     "cforms": "Numba's scalar types, to write them in C",
+    "confirm": "which values are of a type, and how a type is written",
     "decorators": "what counts as a signature, a dispatcher, a jitclass",
     "dispatcher": "the class that Numba's C fast path calls",
     "oracle": "drives stock Numba",
@@ -70,6 +73,9 @@ NUMBA_OUTSIDE_COMPILE = {
 """Rooms that may import Numba or llvmlite although they are not `compile`, and for what."""
 
 LLVMLITE_OUTSIDE_COMPILE = {"verification": "where LLVM finds an external symbol now"}
+
+ASKS_THE_WITNESS = {("check", "confirm")}
+"""`analyze(..., confirm=...)` runs the code after the verdict; at the moment of the call only."""
 
 RENDERS_ITSELF = {
     ("findings", "report.json"),
@@ -156,7 +162,8 @@ def floor_faults(imports):
         if there is None or there <= here:
             continue
         if one.lazy and any(
-            one.source == source and within(one.target, target) for source, target in RENDERS_ITSELF
+            one.source == source and within(one.target, target)
+            for source, target in RENDERS_ITSELF | ASKS_THE_WITNESS
         ):
             continue
         yield str(one)

@@ -10,7 +10,6 @@ import json
 import sys
 from pathlib import Path
 
-import confirm_programs as programs
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 from numba import typeof, types
 
 import alloccheck
+import confirm_programs as programs
 from alloccheck import analyze
 from alloccheck.check import Policy, explained
 from alloccheck.cli import main
@@ -250,9 +250,7 @@ def test_the_command_tells_of_a_refuted_proof(monkeypatch):
 
     def lying(job, policy):
         verdict = plain(job, policy)
-        return dataclasses.replace(
-            verdict, report=dataclasses.replace(verdict.report, findings=())
-        )
+        return dataclasses.replace(verdict, report=dataclasses.replace(verdict.report, findings=()))
 
     monkeypatch.setattr(check, "explained", lying)
     target = f"{programs.__file__}:two_places"

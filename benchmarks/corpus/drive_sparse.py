@@ -10,7 +10,7 @@ def run() -> None:
     dense = np.array([[0.0, 1.0, 0.0], [2.0, 0.0, 3.0], [0.0, 0.0, 4.0]])
     coo = sparse.COO.from_numpy(dense)
     (coo + coo.T).sum(axis=0)
-    coo @ coo  # noqa: B018
+    coo @ coo
     sparse.matmul(coo, dense)
     sparse.tensordot(coo, coo, axes=1)
     sparse.concatenate([coo, coo])
@@ -18,8 +18,8 @@ def run() -> None:
     coo.max()
     (coo * 2.0).reshape((9, 1))
     gcxs = sparse.GCXS.from_numpy(dense)
-    gcxs @ gcxs  # noqa: B018
-    gcxs @ dense  # noqa: B018
+    gcxs @ gcxs
+    gcxs @ dense
     gcxs[0].todense()
     gcxs.tocoo()
     changing = sparse.DOK((3, 3))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -418,7 +419,8 @@ def _report(
     hints = functools.cache(lambda: heap_types_by_line(built.annotations))
 
     def type_hint(frame: Frame) -> TypeHint | None:
-        found = hints().get((frame.file, frame.line))
+        # A script's own functions may know its path as it was given: relative.
+        found = hints().get((os.path.abspath(frame.file), frame.line))  # noqa: PTH100
         return TypeHint(_without_addresses(found)) if found else None
 
     may_raise = any(one.may_raise for one in solutions)

@@ -181,7 +181,9 @@ def _execute(command: Command) -> None:
     with io.open_code(str(path.resolve())) as file:
         code = compile(file.read(), command.name, "exec")
     module = types.ModuleType("__main__")
-    module.__dict__.update(__file__=command.name, __builtins__=__builtins__, __cached__=None)
+    module.__dict__.update(
+        __file__=str(path.absolute()), __builtins__=__builtins__, __cached__=None
+    )
     sys.modules["__main__"] = module
     exec(code, module.__dict__)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -53,7 +54,7 @@ def heap_types_by_line(annotations: Iterable[Any]) -> Mapping[tuple[str, int], s
     Returns
     -------
     mapping from (file, line) to str
-        Lines that make no heap value are absent.
+        Files by their absolute paths; lines that make no heap value are absent.
     """
     found: dict[tuple[str, int], str] = {}
     for annotation in annotations:
@@ -67,5 +68,6 @@ def heap_types_by_line(annotations: Iterable[Any]) -> Mapping[tuple[str, int], s
                     continue
                 made = typemap.get(statement.target.name)
                 if isinstance(made, _ON_HEAP):
-                    found[(statement.loc.filename, statement.loc.line)] = str(made)
+                    file = os.path.abspath(statement.loc.filename)  # noqa: PTH100
+                    found[(file, statement.loc.line)] = str(made)
     return found
