@@ -121,14 +121,14 @@ def _job(one: Compiled, make_job: Any) -> Any:
         return make_job(one.target)
     options = {}
     if one.kind == "ufunc kernel":
-        options = {key: value for key, value in one.options.items() if key in _KERNEL_OPTIONS}
+        options = {key: value for key, value in one.options.items() if key in KERNEL_OPTIONS}
     signature = one.argument_types
     if one.return_type is not None:
         signature = one.return_type(*one.argument_types)
     return make_job(one.target, signature, options)
 
 
-_KERNEL_OPTIONS = ("error_model", "fastmath", "boundscheck", "forceinline", "no_rewrites")
+KERNEL_OPTIONS = ("error_model", "fastmath", "boundscheck", "forceinline", "no_rewrites")
 """Options of a ufunc that its kernel is compiled with."""
 
 

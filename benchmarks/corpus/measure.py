@@ -1,0 +1,192 @@
+"""Audits the corpus: verdicts, counts that try to refute the proofs, and what the audit costs.
+
+``python -m benchmarks.corpus.measure [PACKAGE...]`` writes ``results/PACKAGE.json`` and the tables of
+README.md. Run it with the interpreter of an environment that has requirements.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.process import PREFIX, ROOT
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+PACKAGES = (
+    "antropy",
+    "csr",
+    "disba",
+    "fastdist",
+    "interpolation",
+    "numba_stats",
+    "numbagg",
+    "quantecon",
+    "quaternionic",
+    "resampy",
+    "sparse",
+    "stumpy",
+)
+
+
+def _python(*words: str) -> tuple[subprocess.CompletedProcess[str], float, float]:
+    """Run a fresh interpreter with an empty disk cache; return it with wall and CPU seconds."""
+    with tempfile.TemporaryDirectory() as cache:
+        settings = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+            "NUMBA_CACHE_DIR": cache,
+            "MPLBACKEND": "agg",
+        }
+        before, started = _cpu(), time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, *words],
+            env=settings,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done, time.perf_counter() - started, _cpu() - before
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def times(package: str) -> dict[str, Any]:
+    """Run a driver plainly and under the audit, twice each, in alternation; keep the faster."""
+    found: dict[str, list[float]] = {"plain": [], "audit": [], "plain cpu": [], "audit cpu": []}
+    counts: dict[str, int] = {}
+    for _ in range(2):
+        done, wall, cpu = _python("-m", "benchmarks.corpus", package)
+        if done.returncode:
+            raise RuntimeError(f"{package}: the driver failed:\n{done.stderr[-2000:]}")
+        found["plain"].append(wall)
+        found["plain cpu"].append(cpu)
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            words = ("--format", "json", "--output", file.name, "-m", "benchmarks.corpus", package)
+            done, wall, cpu = _python("-m", "alloccheck", "audit", *words)
+            document = json.loads(Path(file.name).read_text())
+        if document["problems"]:
+            raise RuntimeError(f"{package}: {document['problems']}")
+        counts = document["counts"]
+        found["audit"].append(wall)
+        found["audit cpu"].append(cpu)
+    return {"counts": counts, **{name: round(min(each), 2) for name, each in found.items()}}
+
+
+def confirmed(package: str) -> list[dict[str, Any]]:
+    """Return each function's verdict, and what the counter saw of the proved ones."""
+    done, _, _ = _python("-m", "benchmarks.corpus.confirm", package)
+    for line in reversed(done.stdout.splitlines()):
+        if line.startswith(PREFIX):
+            functions: list[dict[str, Any]] = json.loads(line.removeprefix(PREFIX))["functions"]
+            return functions
+    raise RuntimeError(f"{package}: no result:\n{done.stderr[-3000:]}")
+
+
+def _merge(package: str, key: str, value: Any) -> None:
+    file = RESULTS / f"{package}.json"
+    known = json.loads(file.read_text()) if file.exists() else {}
+    known[key] = value
+    file.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
+
+
+def tables() -> str:
+    """Return the tables of README.md, from the results."""
+    lines = [
+        "| package | functions | proved | finding | undecided | of the proved: run without an "
+        "allocation | not run | refuted |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    total: collections.Counter[str] = collections.Counter()
+    undecided: list[str] = []
+    cost = [
+        "| package | plain run, s | with the audit, s | ratio | CPU ratio |",
+        "|---|---|---|---|---|",
+    ]
+    sums: collections.Counter[str] = collections.Counter()
+    for file in sorted(RESULTS.glob("*.json")):
+        data = json.loads(file.read_text())
+        row = _row(data.get("functions", []))
+        total.update(row)
+        lines.append(_line(file.stem, row))
+        undecided += [
+            f"- `{one['function']}`: {one['reason']}"
+            for one in data.get("functions", [])
+            if one["verdict"] == "undecided"
+        ]
+        measured = data.get("times")
+        if measured:
+            sums.update({k: v for k, v in measured.items() if k != "counts"})
+            cost.append(_cost(file.stem, measured))
+    lines.append(_line("**total**", total))
+    if sums:
+        cost.append(_cost("**total**", sums))
+    reasons = "\n".join(undecided) if undecided else "Nothing was left undecided."
+    return "\n".join(lines) + "\n\n" + reasons + "\n\n" + "\n".join(cost) + "\n"
+
+
+def _row(functions: list[dict[str, Any]]) -> dict[str, int]:
+    verdicts = collections.Counter(one["verdict"] for one in functions)
+    counted = [one.get("counted", {}) for one in functions if one["verdict"] == "proved"]
+    refuted = sum(bool(one.get("refuted")) for one in counted)
+    clean = sum(bool(one.get("returned")) and not one.get("refuted") for one in counted)
+    return {
+        "functions": len(functions),
+        "proved": verdicts["proved"],
+        "finding": len(functions) - verdicts["proved"] - verdicts["undecided"],
+        "undecided": verdicts["undecided"],
+        "clean": clean,
+        "not run": len(counted) - clean - refuted,
+        "refuted": refuted,
+    }
+
+
+def _line(name: str, row: Any) -> str:
+    keys = ("functions", "proved", "finding", "undecided", "clean", "not run", "refuted")
+    return f"| {name} | " + " | ".join(str(row[key]) for key in keys) + " |"
+
+
+def _cost(name: str, data: Any) -> str:
+    wall, cpu = data["audit"] / data["plain"], data["audit cpu"] / data["plain cpu"]
+    return f"| {name} | {data['plain']:.1f} | {data['audit']:.1f} | {wall:.2f} | {cpu:.2f} |"
+
+
+def write_tables() -> None:
+    page = HERE / "README.md"
+    text = page.read_text()
+    begin, end = "<!-- begin results -->\n", "<!-- end results -->\n"
+    head, _, rest = text.partition(begin)
+    tail = rest.partition(end)[2]
+    page.write_text(head + begin + tables() + end + tail)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("packages", nargs="*", help="default: all")
+    parser.add_argument("--only", choices=["times", "functions"], help="measure one thing alone")
+    options = parser.parse_args()
+    RESULTS.mkdir(exist_ok=True)
+    for package in options.packages or PACKAGES:
+        if options.only != "times":
+            _merge(package, "functions", confirmed(package))
+        if options.only != "functions":
+            _merge(package, "times", times(package))
+        write_tables()
+        print(package, "done", flush=True)
+
+
+if __name__ == "__main__":
+    main()
