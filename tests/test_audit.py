@@ -297,9 +297,63 @@ def test_answers_come_in_order_from_other_processes():
     found = each(lambda n: (n, os.getpid()), list(range(7)))
     assert [n for n, _ in found] == list(range(7))
     assert os.getpid() not in {pid for _, pid in found}
-    assert len({pid for _, pid in found}) <= 2
     assert each(lambda n: os.getpid(), [1], processes=0) == [os.getpid()]
     assert each(lambda n: n, []) == []
+
+
+def test_work_begins_while_the_program_runs(tmp_path):
+    """A copy answers what it knows; what comes later is answered at the end, by others."""
+    pool = workers.Pool(lambda n: (n, os.getpid()), told, processes=2, timeout=60.0)
+    pool.items.extend(range(workers.ENOUGH - 1))
+    pool.offer()
+    assert pool._copies == []
+    pool.items.extend(range(workers.ENOUGH - 1, 6))
+    pool.offer()
+    pool.offer()
+    assert len(pool._copies) == 1
+    deadline = time.monotonic() + 60
+    while not pool._copies[0].has_ended():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    pool.items.extend(range(6, 9))
+    found = pool.finish()
+    assert [n for n, _ in found] == list(range(9))
+    assert len({pid for _, pid in found[:6]}) == 1
+    assert {pid for _, pid in found[:6]}.isdisjoint({pid for _, pid in found[6:]})
+    assert os.getpid() not in {pid for _, pid in found}
+
+
+def test_what_is_lost_while_the_program_runs_is_asked_once_more(tmp_path):
+    marker = tmp_path / "seen"
+
+    def answer(n):
+        if n == 2 and not marker.exists():
+            marker.write_text("")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return n
+
+    pool = workers.Pool(answer, told, processes=2, timeout=60.0)
+    pool.items.extend(range(5))
+    pool.offer()
+    assert pool.finish() == list(range(5))
+    assert marker.exists()
+
+
+def test_the_program_never_meets_the_copies():
+    pool = workers.Pool(lambda n: n, told, processes=2, timeout=60.0)
+    pool.items.extend(range(5))
+    pool.offer()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+    assert pool.finish() == list(range(5))
+
+
+def test_one_process_begins_when_the_program_has_ended():
+    pool = workers.Pool(lambda n: n, told, processes=1, timeout=60.0)
+    pool.items.extend(range(9))
+    pool.offer()
+    assert pool._copies == []
+    assert pool.finish() == list(range(9))
 
 
 def test_a_crash_costs_one_answer():

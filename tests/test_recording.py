@@ -218,6 +218,22 @@ def test_our_own_compiles_are_left_out_and_checked_functions_marked():
     assert (one.target, one.origin) == (proved, "checked")
 
 
+def test_ends_of_outermost_compiles_are_told():
+    @njit
+    def inner(x):
+        return x + 1
+
+    @njit
+    def outer(x):
+        return inner(x)
+
+    told = []
+    with Recorder(compiled_one=lambda: told.append(len(recorder.compiled))) as recorder:
+        outer(1)
+        outer(1.0)
+    assert told == [2, 4]
+
+
 def test_arguments_of_first_calls_are_shown():
     @njit
     def called(x, y):

@@ -17,7 +17,7 @@ import runpy
 import sys
 import traceback
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,13 +122,17 @@ def _entry_point(name: str) -> importlib.metadata.EntryPoint | None:
     return next(iter(found), None)
 
 
-def run(command: Command) -> Outcome:
+def run(
+    command: Command, compiled_one: Callable[[Sequence[Compiled]], None] | None = None
+) -> Outcome:
     """Run a program to its end and return what was recorded.
 
     Parameters
     ----------
     command : Command
         The program.
+    compiled_one : callable, optional
+        Called with all that was recorded, after each outermost compile.
 
     Returns
     -------
@@ -141,7 +145,7 @@ def run(command: Command) -> Outcome:
     document = alloccheck.__doc__
     # pytest warns of plugins that were imported before it; this one has no asserts to rewrite.
     alloccheck.__doc__ = f"{document}\n\nPYTEST_DONT_REWRITE\n"
-    with _recording() as recorder:
+    with _recording(compiled_one) as recorder:
         try:
             _execute(command)
         except SystemExit as end:
@@ -194,14 +198,19 @@ def _execute(command: Command) -> None:
 class _Late:
     """A recorder that opens when Numba is there."""
 
-    def __init__(self) -> None:
+    def __init__(self, compiled_one: Callable[[Sequence[Compiled]], None] | None) -> None:
         self._recorder: Any = None
+        self._compiled_one = compiled_one
 
     def open(self) -> None:
         if self._recorder is None:
             recording: Any = importlib.import_module("alloccheck.compile.recording")
-            self._recorder = recording.Recorder()
+            self._recorder = recording.Recorder(compiled_one=self._tell)
             self._recorder.__enter__()
+
+    def _tell(self) -> None:
+        if self._compiled_one is not None:
+            self._compiled_one(self.compiled)
 
     def close(self) -> None:
         if self._recorder is not None:
@@ -217,8 +226,10 @@ class _Late:
 
 
 @contextlib.contextmanager
-def _recording() -> Iterator[_Late]:
-    late = _Late()
+def _recording(
+    compiled_one: Callable[[Sequence[Compiled]], None] | None,
+) -> Iterator[_Late]:
+    late = _Late(compiled_one)
     if "numba" in sys.modules:
         late.open()
         finder = None

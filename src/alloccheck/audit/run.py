@@ -41,7 +41,8 @@ def audit(
     first_call : {"prepare", "forbid", "allow"}
         How process-wide lazy set-up is treated.
     processes : int
-        How many analyses run at once, each in a copy of this process; 0: in this one.
+        How many analyses run at once, each in a copy of this process, one fewer while the program
+        runs; 0: in this one.
     timeout : float
         Seconds for one analysis.
 
@@ -50,18 +51,28 @@ def audit(
     Audit
         Nothing is raised for what the program or a function does.
     """
-    outcome = run(command)
+    pool: workers.Pool[Compiled, Row] = workers.Pool(
+        lambda one: judge(one, guarantee, contracts, first_call),
+        unjudged,
+        processes=processes,
+        timeout=timeout,
+    )
+    known = 0
+
+    def compiled_one(compiled: Sequence[Compiled]) -> None:
+        nonlocal known
+        pool.items.extend(one for one in compiled[known:] if _wanted(one, only))
+        known = len(compiled)
+        pool.offer()
+
+    outcome = run(command, compiled_one)
     problems = [outcome.failure] if outcome.failure else []
     problems += [f"not everything was recorded: {fault}" for fault in outcome.faults]
-    compiled = [one for one in outcome.compiled if _wanted(one, only)]
-    if not compiled and not problems:
+    pool.items.extend(one for one in outcome.compiled[known:] if _wanted(one, only))
+    if not pool.items and not problems:
         among = f" of {', '.join(only)}" if only else ""
         problems.append(f"the program compiled no function{among} with Numba")
-
-    def answer(one: Compiled) -> Row:
-        return judge(one, guarantee, contracts, first_call)
-
-    rows = workers.each(compiled, answer, unjudged, processes=processes, timeout=timeout)
+    rows = pool.finish()
     rows.sort(key=lambda row: (row.file, row.line, row.function, row.signature, row.kind))
     return Audit(str(command), str(guarantee), tuple(_distinct(rows)), tuple(problems))
 

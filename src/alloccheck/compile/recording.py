@@ -74,6 +74,8 @@ class Recorder:
 
     Parameters
     ----------
+    compiled_one : callable, optional
+        Called after each outermost compile, under Numba's compiler lock.
     first_call : callable, optional
         Called with a dispatcher and the arguments of each call from Python that Numba compiles
         for, before the compile.
@@ -96,10 +98,17 @@ class Recorder:
     [('twice', (float64,))]
     """
 
-    def __init__(self, *, first_call: Callable[[Any, tuple[Any, ...]], None] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        compiled_one: Callable[[], None] | None = None,
+        first_call: Callable[[Any, tuple[Any, ...]], None] | None = None,
+    ) -> None:
         self._found: dict[tuple[Any, ...], Compiled] = {}
         self._lock = threading.Lock()
-        self._listener = _Listener(functools.partial(self._guarded, self._announced))
+        self._listener = _Listener(self._began, functools.partial(self._guarded, self._ended))
+        self._compiled_one = compiled_one
+        self._depth = threading.local()
         self._first_call = first_call
         self._undo: list[Callable[[], None]] = []
         self.faults: list[str] = []
@@ -132,6 +141,16 @@ class Recorder:
             self._undo.pop()()
 
     # --- what is seen -----------------------------------------------------------------------------
+
+    def _began(self) -> None:
+        self._depth.now = getattr(self._depth, "now", 0) + 1
+
+    def _ended(self, data: Mapping[str, Any]) -> None:
+        self._depth.now = max(getattr(self._depth, "now", 0) - 1, 0)
+        self._announced(data)
+        inside = self._depth.now or isolation.current_world() is not None
+        if self._compiled_one is not None and not inside:
+            self._compiled_one()
 
     def _announced(self, data: Mapping[str, Any]) -> None:
         found = data["dispatcher"]
@@ -237,16 +256,18 @@ class Recorder:
 
 
 class _Listener(event.Listener):  # type: ignore[misc]
-    """Tells of the ends of compiles."""
+    """Tells of the beginnings and ends of compiles."""
 
-    def __init__(self, note: Callable[[Mapping[str, Any]], None]) -> None:
-        self._note = note
+    def __init__(
+        self, began: Callable[[], None], ended: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        self._began, self._ended = began, ended
 
     def on_start(self, event: Any) -> None:
-        """Wait for the end: it tells whether anything was made."""
+        self._began()
 
     def on_end(self, event: Any) -> None:
-        self._note(event.data)
+        self._ended(event.data)
 
 
 def _types(signature: Any) -> tuple[Any, Any]:
