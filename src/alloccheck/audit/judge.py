@@ -57,7 +57,7 @@ class Row:
     report : mapping or None
         The whole report as data.
     seconds : float
-        What the analysis took.
+        CPU time of the analysis.
     """
 
     function: str
@@ -97,7 +97,7 @@ def judge(
     from alloccheck.check import Policy, explained
     from alloccheck.compile.target import make_job
 
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         # All effects are asked for, since the table tells of them; the guarantee comes after.
         policy = Policy.of(
@@ -105,15 +105,15 @@ def judge(
         )
         report = explained(_job(one, make_job), policy).report
     except InterpreterRefused as error:
-        row = unjudged(one, _first_lines(str(error)), time.perf_counter() - start)
+        row = unjudged(one, _first_lines(str(error)), time.process_time() - start)
         return dataclasses.replace(row, verdict="enters Python")
     except AllocCheckException as error:
-        return unjudged(one, _first_lines(str(error)), time.perf_counter() - start)
+        return unjudged(one, _first_lines(str(error)), time.process_time() - start)
     except Exception as error:
         # One function must not end the audit; that it is our fault is said.
         reason = f"internal error, please report it: {type(error).__name__}: {error}"
-        return unjudged(one, reason, time.perf_counter() - start)
-    return row_of(one, narrowed(report, guarantee), time.perf_counter() - start)
+        return unjudged(one, reason, time.process_time() - start)
+    return row_of(one, narrowed(report, guarantee), time.process_time() - start)
 
 
 def _job(one: Compiled, make_job: Any) -> Any:

@@ -117,7 +117,7 @@ def audit_to_text(audit: Audit, *, color: bool = False, width: int = 100) -> str
     parts.append(
         f"{len(audit.rows)} functions compiled for {audit.program}, asked {audit.guarantee}: "
         + (", ".join(counts) or "nothing to check")
-        + (f"; {seconds:.1f} s of analysis" if audit.rows else "")
+        + (f"; {seconds:.1f} s CPU of analysis" if audit.rows else "")
     )
     return "\n".join(parts)
 
