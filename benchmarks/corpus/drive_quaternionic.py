@@ -9,7 +9,7 @@ PACKAGE = "quaternionic"
 def run() -> None:
     q = quaternionic.array(np.arange(1.0, 9.0).reshape(2, 4))
     r = q.normalized
-    q + r, q - r, q * r, q / r, -q, q.conjugate()  # noqa: B018
+    q + r, q - r, q * r, q / r, -q, q.conjugate()
     np.exp(q), np.log(q), np.sqrt(q), np.abs(q)
     q.norm, r.to_rotation_matrix, r.to_euler_angles  # noqa: B018
     r.rotate(np.array([1.0, 0.0, 0.0]))

@@ -1,7 +1,7 @@
 """Audits the corpus: verdicts, counts that try to refute the proofs, and what the audit costs.
 
-``python -m benchmarks.corpus.measure [PACKAGE...]`` writes ``results/PACKAGE.json`` and the tables of
-README.md. Run it with the interpreter of an environment that has requirements.txt.
+``python -m benchmarks.corpus.measure [PACKAGE...]`` writes ``results/PACKAGE.json`` and the tables
+of README.md. Run it with the interpreter of an environment that has requirements.txt.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from numba.core.dispatcher import Dispatcher, OmittedArg
 
 from alloccheck import check_allocs
 from alloccheck.audit.judge import KERNEL_OPTIONS
+from alloccheck.compile.job import PASSED_OPTIONS
 from alloccheck.compile.recording import Compiled, Recorder
 from alloccheck.compile.target import python_function
 
@@ -42,7 +43,7 @@ def record(package: str) -> tuple[Recorded, ...]:
         passed = tuple(_copy(one) for one in given if not isinstance(one, OmittedArg))
         calls.setdefault((id(dispatcher), _key(kinds)), passed)
 
-    # A disk cache would change the order of compiles from one process to the next, and so the numbers.
+    # A disk cache would change the order of compiles between processes, and so the numbers.
     Dispatcher.enable_caching = _no_disk_cache
     with Recorder(first_call=first_call) as recorder:
         importlib.import_module(f"benchmarks.corpus.drive_{package}").run()
@@ -81,13 +82,19 @@ def subject(package: str, number: int) -> Any:
     target = one.target
     if one.kind == "ufunc kernel":
         options = {k: v for k, v in one.options.items() if k in KERNEL_OPTIONS}
-    if one.kind == "callback":
+    elif one.kind == "callback":
         target = python_function(target)
+    elif not one.options.keys() <= PASSED_OPTIONS | {"nopython", "cache"}:
+        # An implementation of an overload, with options of Numba's own that change no code.
+        target = one.function
+        options = {k: v for k, v in one.options.items() if k in PASSED_OPTIONS}
     checked = check_allocs(on_failure="report", **options)(target)
     signature: Any = one.argument_types
     if one.return_type is not None:
         signature = one.return_type(*one.argument_types)
     checked.compile(signature)
+    # Whatever is passed is converted to this one signature.
+    checked.disable_compile()
     return checked
 
 

@@ -421,7 +421,7 @@ def _report(
     def type_hint(frame: Frame) -> TypeHint | None:
         # A script's own functions may know its path as it was given: relative.
         found = hints().get((os.path.abspath(frame.file), frame.line))  # noqa: PTH100
-        return TypeHint(_without_addresses(found)) if found else None
+        return TypeHint(without_addresses(found)) if found else None
 
     may_raise = any(one.may_raise for one in solutions)
     trusted = frozenset(symbol for one in solutions for symbol in one.assumptions_used)
@@ -513,14 +513,25 @@ def _assumption(mark: AssumptionMark, used: bool) -> Assumption:
 
 def _written(signature: Any) -> str:
     """Return a signature in Numba's form, ``ret(args...)``."""
-    return _without_addresses(f"{signature.return_type}({', '.join(map(str, signature.args))})")
+    return without_addresses(f"{signature.return_type}({', '.join(map(str, signature.args))})")
 
 
-_ADDRESS = re.compile(r"#[0-9a-f]{6,}(?=<)")
+_ADDRESS = re.compile(r"#[0-9a-f]{6,}(?=<)| at 0x[0-9a-f]+")
 
 
-def _without_addresses(text: str) -> str:
-    """Return the names of types without where in this process a jitclass lies."""
+def without_addresses(text: str) -> str:
+    """Return the names of types without where in this process a class or function lies.
+
+    Parameters
+    ----------
+    text : str
+        As Numba writes types.
+
+    Examples
+    --------
+    >>> without_addresses("instance.jitclass.P#7f1e60625550<x:float64>")
+    'instance.jitclass.P<x:float64>'
+    """
     return _ADDRESS.sub("", text)
 
 

@@ -204,12 +204,14 @@ def unjudged(one: Compiled, reason: str, seconds: float = 0.0) -> Row:
     seconds : float
         What the attempt took.
     """
+    from alloccheck.check import without_addresses
+
     code = one.function.__code__
     return Row(
         one.name,
         code.co_filename,
         code.co_firstlineno,
-        f"({', '.join(map(str, one.argument_types))})",
+        without_addresses(f"({', '.join(map(str, one.argument_types))})"),
         one.kind,
         one.origin,
         "undecided",
