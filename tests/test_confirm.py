@@ -143,6 +143,15 @@ def test_the_c_entry_is_run():
     assert [one.confirmation.confirmed for one in report.findings] == [True, False]
 
 
+def test_options_reach_the_helper_process():
+    """With overlapping arguments the entry guard raises: that refutes nothing."""
+    kinds = "(float64[::1], float64[::1])"
+    report = analyze(programs.shift_apart, kinds, disjoint=True, fastmath={"nnan"}, confirm=True)
+    assert report.ok
+    assert report.trial.note == ""
+    assert report.trial.returned and report.trial.raised
+
+
 # --- what cannot be run ---------------------------------------------------------------------------
 
 

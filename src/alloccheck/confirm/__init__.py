@@ -138,8 +138,10 @@ def _plan(
         reference = reference_of(target)
     except UsageError as error:
         raise _CannotRun(error) from None
-    if options.pop("locals", None):
-        raise _CannotRun("declared types of locals cannot be sent to the helper process")
+    if options.pop("locals", None) or options.pop("pipeline_class", None):
+        raise _CannotRun("types of locals and pipelines cannot be sent to the helper process")
+    if not options.get("disjoint"):
+        options.pop("disjoint", None)
     sent = tuple(
         (name, tuple(sorted(value)) if isinstance(value, set | frozenset | list | tuple) else value)
         for name, value in sorted(options.items())
