@@ -17,6 +17,7 @@ from numba.core.dispatcher import Dispatcher, OmittedArg
 
 from alloccheck import check_allocs
 from alloccheck.audit.judge import KERNEL_OPTIONS
+from alloccheck.check import without_addresses
 from alloccheck.compile.job import PASSED_OPTIONS
 from alloccheck.compile.recording import Compiled, Recorder
 from alloccheck.compile.target import python_function
@@ -47,9 +48,15 @@ def record(package: str) -> tuple[Recorded, ...]:
     Dispatcher.enable_caching = _no_disk_cache
     with Recorder(first_call=first_call) as recorder:
         importlib.import_module(f"benchmarks.corpus.drive_{package}").run()
+    # The order of compiles may depend on hashes; the numbers must not.
+    compiled = sorted(
+        recorder.compiled,
+        key=lambda one: without_addresses(
+            f"{one.name} {one.function.__code__.co_firstlineno:6} {one.kind} {one.argument_types}"
+        ),
+    )
     return tuple(
-        Recorded(one, calls.get((id(one.target), _key(one.argument_types))))
-        for one in recorder.compiled
+        Recorded(one, calls.get((id(one.target), _key(one.argument_types)))) for one in compiled
     )
 
 
