@@ -27,7 +27,8 @@ COLD = 1800.0
 
 def _measure(oracle: Oracle, package: str, number: int, digest: str) -> dict[str, Any]:
     one = recorded.record(package)[number]
-    made = made_by(recorded.subject, package, number)
+    name = recorded.name_of(one.compiled)
+    made = made_by(recorded.subject, package, name)
     refuted: list[str] = []
 
     def seen(given: tuple[Any, ...], counts: Counts, call: Any) -> None:
@@ -39,7 +40,7 @@ def _measure(oracle: Oracle, package: str, number: int, digest: str) -> dict[str
         source, strategy = "driver", None
         given: Any = [
             tuple(
-                made_by(recorded.argument, package, number, position)
+                made_by(recorded.argument, package, name, position)
                 for position in range(len(one.arguments))
             )
         ]

@@ -1,7 +1,7 @@
 """What a driver makes Numba compile, with the arguments of the calls from Python.
 
 Also imported by the measuring process: there it runs the driver once, and hands out the checked
-functions and copies of the arguments by number.
+functions and copies of the arguments by name.
 """
 
 from __future__ import annotations
@@ -48,16 +48,20 @@ def record(package: str) -> tuple[Recorded, ...]:
     Dispatcher.enable_caching = _no_disk_cache
     with Recorder(first_call=first_call) as recorder:
         importlib.import_module(f"benchmarks.corpus.drive_{package}").run()
-    # The order of compiles may depend on hashes; the numbers must not.
-    compiled = sorted(
-        recorder.compiled,
-        key=lambda one: without_addresses(
-            f"{one.name} {one.function.__code__.co_firstlineno:6} {one.kind} {one.argument_types}"
-        ),
-    )
     return tuple(
-        Recorded(one, calls.get((id(one.target), _key(one.argument_types)))) for one in compiled
+        Recorded(one, calls.get((id(one.target), _key(one.argument_types))))
+        for one in recorder.compiled
     )
+
+
+def name_of(one: Compiled) -> str:
+    """Return a name that another process finds the same function by; of twins, the first."""
+    line = one.function.__code__.co_firstlineno
+    return without_addresses(f"{one.name} {line} {one.kind} {one.argument_types}")
+
+
+def _named(package: str, name: str) -> Recorded:
+    return next(one for one in record(package) if name_of(one.compiled) == name)
 
 
 def _no_disk_cache(self: Any) -> None:
@@ -82,9 +86,9 @@ def _copy(value: Any) -> Any:
 
 
 @cache
-def subject(package: str, number: int) -> Any:
+def subject(package: str, name: str) -> Any:
     """Return the checked artifact of a recorded function, whatever its verdict."""
-    one = record(package)[number].compiled
+    one = _named(package, name).compiled
     options: dict[str, Any] = {}
     target = one.target
     if one.kind == "ufunc kernel":
@@ -105,8 +109,8 @@ def subject(package: str, number: int) -> Any:
     return checked
 
 
-def argument(package: str, number: int, position: int) -> Any:
+def argument(package: str, name: str, position: int) -> Any:
     """Return a copy of a recorded argument."""
-    found = record(package)[number].arguments
+    found = _named(package, name).arguments
     assert found is not None
     return _copy(found[position])
