@@ -1,9 +1,9 @@
 """Measures what checking costs and prints a table: ``python -m benchmarks [section...]``.
 
-Sections: first-call, calls, c-calls, memory, packages, native; all when none is named. Each ratio
-is of two measurements of one run, taken in alternation; tables show medians. ``--json FILE`` keeps
-the figures, ``--figures FILE...`` takes kept ones instead of measuring, ``--write`` puts the tables
-between the markers of ``docs/performance.md`` and a summary into ``README.md``.
+Sections: first-call, calls, c-calls, memory, store, packages, native; all when none is named. Each
+ratio is of two measurements of one run, taken in alternation; tables show medians. ``--json FILE``
+keeps the figures, ``--figures FILE...`` takes kept ones instead of measuring, ``--write`` puts the
+tables between the markers of ``docs/performance.md`` and a summary into ``README.md``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 from benchmarks.functions import CASES
 from benchmarks.packages import CORPUS
 from benchmarks.process import ROOT, in_fresh_process
+from benchmarks.store import CASES as STORE_CASES
 
 Table = list[list[str]]
 
@@ -89,6 +90,33 @@ def memory(rounds: int, _: str | None) -> dict[str, Any]:
     return found
 
 
+def store(rounds: int, _: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for case in STORE_CASES:
+            runs: dict[str, list[Any]] = {"numba": [], "stored": []}
+            for number in range(rounds + 1):
+                for way in sorted(runs, reverse=bool(number % 2)):
+                    arguments = (way, case, f"{folder}/stored")
+                    run = in_fresh_process(
+                        "benchmarks.store", *arguments, NUMBA_CACHE_DIR=f"{folder}/numba"
+                    )
+                    if number == 0:
+                        continue  # fills the folders
+                    if run["compiled"]:
+                        raise RuntimeError(f"{way}, {case}: a later process compiled")
+                    runs[way].append(run)
+            pairs = list(zip(runs["numba"], runs["stored"], strict=True))
+            found[case] = {
+                "numba cpu": _median(one["cpu"] for one in runs["numba"]),
+                "stored cpu": _median(one["cpu"] for one in runs["stored"]),
+                "cpu ratio": _median(b["cpu"] / a["cpu"] for a, b in pairs),
+                "wall ratio": _median(b["wall"] / a["wall"] for a, b in pairs),
+            }
+            _say(f"store, {case}: {found[case]['cpu ratio']:.2f}")
+    return found
+
+
 def packages(rounds: int, python: str | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         chosen = python or _corpus_environment(folder)
@@ -152,6 +180,7 @@ SECTIONS = {
     "calls": calls,
     "c-calls": c_calls,
     "memory": memory,
+    "store": store,
     "packages": packages,
     "native": native,
 }
@@ -221,6 +250,15 @@ def _memory_tables(data: dict[str, Any]) -> Table:
     return rows
 
 
+def _store_tables(data: dict[str, Any]) -> Table:
+    rows = [["function", "cache=True, CPU s", "from the store, CPU s", "ratio CPU", "ratio wall"]]
+    for case, one in data.items():
+        rows.append([case, f"{one['numba cpu']:.3f}", f"{one['stored cpu']:.3f}",
+                     _goal(one["cpu ratio"], 1.0, f"{one['cpu ratio']:.2f}"),
+                     f"{one['wall ratio']:.2f}"])  # fmt: skip
+    return rows
+
+
 def _share(stages: dict[str, float]) -> float:
     """Return the time of reading and solving as a part of that of compiling and closing."""
     return (stages["read"] + stages["solve"]) / (stages["compile"] + stages["close"])
@@ -273,6 +311,7 @@ TABLES = {
     "calls": _calls_tables,
     "c-calls": _c_calls_tables,
     "memory": _memory_tables,
+    "store": _store_tables,
     "packages": _packages_tables,
     "native": _native_tables,
 }

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "alloccheck"
 
 FLOORS = {
-    "words": ("effects", "source", "errors"),
+    "words": ("effects", "source", "errors", "container", "storage"),
     "program": ("program",),
     "analysis": ("analysis",),
     "compile": ("compile", "cforms"),
@@ -30,6 +30,8 @@ FLOORS = {
         "native_answers",
         "native_cache",
         "native_evidence",
+        "policy",
+        "store",
         "symbols",
         "verification",
     ),

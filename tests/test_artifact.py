@@ -1,19 +1,24 @@
 """The closed artifact: one object, all of it bound, and what is bound is what was checked."""
 
 import ctypes
+import io
+import random
 import subprocess
 import sys
 import textwrap
+import zlib
 
 import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
+from elftools.elf.relocation import RelocationSection
 from numba import njit, types
 
 from alloccheck import Refused, UsageError, analyze, check_allocs, hermetic, nonblocking
 from alloccheck.compile.artifact import build
 from alloccheck.compile.objectfile import read_object
 from alloccheck.compile.target import make_job
+from alloccheck.errors import ProgramError
 
 
 @njit
@@ -228,3 +233,63 @@ def test_a_guarantee_of_the_entry_covers_what_the_dispatcher_runs():
     assert checked.reports[artifact.signature.args].certificate.digest == artifact.digest
     x = np.arange(3.0)
     assert checked(x, 3) == pytest.approx(root(x, 3))
+
+
+def test_objects_are_read_as_pyelftools_reads_them(built):
+    data = zlib.decompress(built.artifact.object_code)
+    found, elf = read_object(data), ELFFile(io.BytesIO(data))
+    names = [one.name for one in elf.iter_sections()]
+    loaded = {
+        one.name: b"" if one["sh_type"] == "SHT_NOBITS" else one.data()
+        for one in elf.iter_sections()
+        if one["sh_flags"] & 2
+    }
+    assert {one.name: one.data for one in found.sections} == {
+        name: content for name, content in loaded.items() if not name.startswith(".eh_frame")
+    }
+    symbols = list(elf.get_section_by_name(".symtab").iter_symbols())
+    defined = [
+        (one, one["st_info"]["type"])
+        for one in symbols
+        if one["st_shndx"] == "SHN_COMMON" or isinstance(one["st_shndx"], int)
+    ]
+    assert {(one.name, one.size, one.function) for one in found.symbols} == {
+        (one.name, one["st_size"], kind == "STT_FUNC")
+        for one, kind in defined
+        if one.name and kind != "STT_SECTION"
+    }
+    relocations = [
+        (names[table["sh_info"]], one["r_offset"], one["r_info_type"], one["r_addend"],
+         symbols[one["r_info_sym"]].name)
+        for table in elf.iter_sections()
+        if isinstance(table, RelocationSection)
+        and not names[table["sh_info"]].startswith((".eh_frame", ".debug"))
+        for one in table.iter_relocations()
+    ]  # fmt: skip
+    mine = [
+        (one.section, one.offset, one.kind, one.addend, one.symbol) for one in found.relocations
+    ]
+    # pyelftools gives a symbol that stands for a section that section's name.
+    assert [one[:4] for one in mine] == [one[:4] for one in relocations]
+    assert all(a[4] in (b[4], "") for a, b in zip(mine, relocations, strict=True))
+    assert set(found.undefined) == {
+        one.name for one in symbols if one["st_shndx"] == "SHN_UNDEF" and one.name
+    }
+
+
+def test_damaged_objects_are_errors_of_one_kind(built):
+    data = zlib.decompress(built.artifact.object_code)
+    dice = random.Random(1)
+    refused = 0
+    for _ in range(500):
+        other = bytearray(data)
+        for _ in range(dice.randrange(1, 20)):
+            where = dice.choice((64, len(data)))
+            other[dice.randrange(where)] = dice.randrange(256)
+        if dice.random() < 0.2:
+            del other[dice.randrange(len(other)) :]
+        try:
+            read_object(bytes(other))
+        except ProgramError:
+            refused += 1
+    assert refused > 100

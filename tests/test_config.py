@@ -16,6 +16,7 @@ guarantee = "nonblocking"
 ignore_throw = false
 first_call = "forbid"
 strict = true
+store = "kept"
 
 [tool.alloccheck.jit]
 fastmath = true
@@ -48,6 +49,7 @@ def test_everything_is_read_from_the_nearest_file(tmp_path: Path):
         ignore_throw=False,
         first_call="forbid",
         strict=True,
+        store=str(file.parent / "kept"),
         jit={"fastmath": True},
         signatures={"dsp:gain": ("void(float32[::1], float32)", "void(float64[::1], float64)")},
         contracts=({"symbol": "rt_*", "effects": [], "reason": "the ring buffer is preallocated"},),

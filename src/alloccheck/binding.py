@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from alloccheck import cforms
-from alloccheck.compile.artifact import Artifact
 from alloccheck.compile.job import parse_signature
+from alloccheck.compile.loaded import Artifact
 from alloccheck.compile.status import UNKNOWN_STATUS
 from alloccheck.errors import UsageError
 from alloccheck.verification import Verification, verify

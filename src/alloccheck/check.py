@@ -10,9 +10,10 @@ import inspect
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from pathlib import Path as FilePath
+from typing import Any, TypeVar
 
 from alloccheck.analysis.contracts import Contract, contract_lookup
 from alloccheck.analysis.paths import StatusConvention
@@ -22,25 +23,26 @@ from alloccheck.analysis.summary import Witness
 from alloccheck.assumptions import AssumptionMark
 from alloccheck.certificate import Captured, Certificate, External, Source
 from alloccheck.compile.annotations import heap_types_by_line
-from alloccheck.compile.artifact import Artifact, Built, build
+from alloccheck.compile.artifact import Built, build
 from alloccheck.compile.disjoint import condition
 from alloccheck.compile.job import CompileJob
+from alloccheck.compile.loaded import Artifact
 from alloccheck.compile.prepare import prepare
 from alloccheck.compile.recursion import RecursionFault
 from alloccheck.compile.target import make_job, python_function, types_of_call
 from alloccheck.crosscheck import Comparison, compare
 from alloccheck.effects import Effect, Guarantee, Occasion, Path
 from alloccheck.errors import AllocCheckException, CompileError, UsageError
-from alloccheck.findings import Assumption, FirstCall, Report, TypeHint, findings_from
+from alloccheck.findings import Assumption, Report, TypeHint, findings_from
 from alloccheck.native_evidence import NativeEvidence
+from alloccheck.policy import Policy
 from alloccheck.program.llvm import read_module
 from alloccheck.program.model import Direct, Indirect, Program
 from alloccheck.source import Backtrace, Frame
+from alloccheck.storage import Storage, storage_at
 
 # isort: split
 from numba.core.errors import ForceLiteralArg, NumbaError, TypingError, UnsupportedBytecodeError
-
-Entry = Literal["python", "c"]
 
 _Ours = TypeVar("_Ours", bound=CompileError)
 
@@ -49,74 +51,13 @@ NUMBA_ERRORS = (NumbaError, UnsupportedBytecodeError, NotImplementedError, Impor
 
 
 @dataclass(frozen=True)
-class Policy:
-    """What is asked of a function, apart from its signature.
-
-    Parameters
-    ----------
-    guarantee : Guarantee
-        Which effects are forbidden.
-    ignore_throw : bool
-        Leave out what happens only when the call as a whole ends by raising.
-    first_call : {"prepare", "forbid", "allow"}
-        How process-wide lazy set-up is treated.
-    entry : {"python", "c"}
-        Check the native function, or its C entry.
-    contracts : tuple of Contract
-        The user's own contracts for external symbols.
-    """
-
-    guarantee: Guarantee = Guarantee.NONALLOCATING
-    ignore_throw: bool = True
-    first_call: FirstCall = "prepare"
-    entry: Entry = "python"
-    contracts: tuple[Contract, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        guarantee: str | Guarantee = Guarantee.NONALLOCATING,
-        ignore_throw: bool = True,
-        first_call: str = "prepare",
-        entry: str = "python",
-        contracts: Iterable[Contract] = (),
-    ) -> Policy:
-        """Validate words that users wrote.
-
-        Raises
-        ------
-        UsageError
-            Naming the word and the possible ones.
-
-        Examples
-        --------
-        >>> Policy.of("nonblocking").guarantee
-        <Guarantee.NONBLOCKING: 'nonblocking'>
-        >>> Policy.of("nonalocating")
-        Traceback (most recent call last):
-            ...
-        alloccheck.errors.UsageError: guarantee must be one of nonallocating, nonblocking, \
-found 'nonalocating'
-        """
-        words: Mapping[str, tuple[object, tuple[str, ...]]] = {
-            "guarantee": (guarantee, tuple(map(str, Guarantee))),
-            "first_call": (first_call, ("prepare", "forbid", "allow")),
-            "entry": (entry, ("python", "c")),
-        }
-        for name, (value, allowed) in words.items():
-            if value not in allowed:
-                raise UsageError(f"{name} must be one of {', '.join(allowed)}, found {value!r}")
-        if not isinstance(ignore_throw, bool):
-            raise UsageError(f"ignore_throw must be True or False, found {ignore_throw!r}")
-        return cls(Guarantee(guarantee), ignore_throw, first_call, entry, tuple(contracts))  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
 class Verdict:
     """A report and the artifact that it speaks of."""
 
     report: Report
     artifact: Artifact
+    built: Built
+    """What the store needs besides; not to be kept."""
 
 
 def prove(job: CompileJob, policy: Policy) -> Verdict:
@@ -156,7 +97,7 @@ def prove(job: CompileJob, policy: Policy) -> Verdict:
         walk=walked + (compared - solved) + (contracts.seconds - known),
         report=time.perf_counter() - compared - (contracts.seconds - known),
     )
-    return Verdict(report, built.artifact)
+    return Verdict(report, built.artifact, built)
 
 
 def analyze(
@@ -170,6 +111,7 @@ def analyze(
     contracts: Iterable[Contract] = (),
     disjoint: bool | Iterable[str] = False,
     confirm: Any = None,
+    store: str | FilePath | None = None,
     **jit_options: Any,
 ) -> Report:
     """Check a function for a signature, without running or changing it.
@@ -195,6 +137,9 @@ def analyze(
     confirm : True, tuple, list of tuples, or Hypothesis strategy, optional
         Also run the machine code in a helper process and mark each finding as confirmed or not: on
         arguments generated from the signature, on given ones, or on drawn ones.
+    store : "user" or a directory, optional
+        Take the report from there when the same was proved before, in any process, and keep it
+        there when it is proved now; see ``docs/store.md``.
     **jit_options
         Numba's, such as ``fastmath=True``; on a dispatcher they override its own.
 
@@ -231,13 +176,31 @@ def analyze(
     """
     policy = Policy.of(guarantee, ignore_throw, first_call, entry, contracts)
     options = {**jit_options, "disjoint": disjoint}
-    verdict = explained(make_job(target, signature, options), policy)
+    job = make_job(target, signature, options)
+    storage = storage_at(store)
+    if storage is None:
+        verdict = explained(job, policy)
+        report, artifact = verdict.report, verdict.artifact
+    else:
+        report, artifact = _from_store(storage, job, policy)
     if confirm is None or confirm is False:
-        return verdict.report
+        return report
     # The one place from which the witness is called: it runs code, which nothing else here does.
     from alloccheck.confirm import confirm as run
 
-    return run(verdict.report, verdict.artifact, target, policy, how=confirm, options=options)
+    return run(report, artifact, target, policy, how=confirm, options=options)
+
+
+def _from_store(storage: Storage, job: CompileJob, policy: Policy) -> tuple[Report, Artifact]:
+    from alloccheck.store import ArtifactStore
+
+    def proved() -> tuple[Built, Report]:
+        verdict = explained(job, policy)
+        return verdict.built, verdict.report
+
+    artifact, report, _ = ArtifactStore(storage).answer(job, policy, proved)
+    assert report is not None, "a policy asks for a report"
+    return report, artifact
 
 
 def check_call(
@@ -330,6 +293,21 @@ def compile_error(job: CompileJob, error: Exception) -> CompileError:
         )
     text = f"{name} does not compile for ({arguments}). Numba says:\n{error}"
     return _of_both_kinds(type(error).__name__, CompileError, error, text)
+
+
+def translated(job: CompileJob, error: Exception) -> CompileError | None:
+    """Return an error of a compile as ours, or None when it is to be raised as it is.
+
+    Parameters
+    ----------
+    job : CompileJob
+        What was compiled.
+    error : Exception
+        What came out.
+    """
+    if isinstance(error, RecursionFault):
+        return recursion_error(error)
+    return compile_error(job, error) if isinstance(error, NUMBA_ERRORS) else None
 
 
 def recursion_error(fault: RecursionFault) -> RecursionFault:

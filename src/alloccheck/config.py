@@ -15,10 +15,19 @@ from typing import Any
 
 from alloccheck.effects import Guarantee
 from alloccheck.errors import UsageError
-from alloccheck.findings import FirstCall
+from alloccheck.policy import FirstCall
 
 FILE = "pyproject.toml"
-_KEYS = ("guarantee", "ignore_throw", "first_call", "strict", "jit", "signatures", "contracts")
+_KEYS = (
+    "guarantee",
+    "ignore_throw",
+    "first_call",
+    "strict",
+    "store",
+    "jit",
+    "signatures",
+    "contracts",
+)
 _FIRST_CALLS: dict[str, FirstCall] = {"prepare": "prepare", "forbid": "forbid", "allow": "allow"}
 
 
@@ -34,6 +43,8 @@ class Config:
         As `analyze` takes them.
     strict : bool
         Whether a decorated function without any signature makes a run fail.
+    store : str or None
+        Where proved artifacts are kept: ``"user"`` or a directory, from the file's own on.
     jit : mapping
         Numba's options for functions that are not decorated.
     signatures : mapping of str to tuple of str
@@ -47,6 +58,7 @@ class Config:
     ignore_throw: bool = True
     first_call: FirstCall = "prepare"
     strict: bool = False
+    store: str | None = None
     jit: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     signatures: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     contracts: tuple[Mapping[str, Any], ...] = ()
@@ -108,6 +120,7 @@ def _read(file: Path) -> Config:
             _choice(file, section, "first_call", tuple(_FIRST_CALLS), "prepare")
         ],
         strict=_flag(file, section, "strict", default=False),
+        store=_store(file, section.get("store")),
         jit=MappingProxyType(_table(file, "tool.alloccheck.jit", section.get("jit", {}))),
         signatures=_signatures(file, section.get("signatures", {})),
         contracts=_contracts(file, section.get("contracts", [])),
@@ -160,6 +173,14 @@ def _choice(
         expected = f"one of {', '.join(map(repr, known))}"
         raise _wrong(file, f"tool.alloccheck.{key}", expected, value)
     return str(value)
+
+
+def _store(file: Path, value: object) -> str | None:
+    if value is None or value == "user":
+        return None if value is None else "user"
+    if not isinstance(value, str) or not value:
+        raise _wrong(file, "tool.alloccheck.store", '"user" or a directory', value)
+    return str(file.parent / Path(value).expanduser())
 
 
 def _signatures(file: Path, value: object) -> Mapping[str, tuple[str, ...]]:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from alloccheck.analysis.contracts import Contract
-from alloccheck.check import Policy
 from alloccheck.compile.disjoint import base_pipeline, disjoint_pipeline, parameters_named
 from alloccheck.compile.job import checked_options, parse_signature, require_jit_enabled
 from alloccheck.compile.target import python_function
 from alloccheck.dispatcher import CheckedDispatcher, OnFailure, VerifyingDispatcher
 from alloccheck.effects import Guarantee
 from alloccheck.errors import UsageError
+from alloccheck.policy import Policy
+from alloccheck.storage import Storage, storage_at
 
 # isort: split
 from numba.core import registry, sigutils, types
+
+if TYPE_CHECKING:
+    from alloccheck.analysis.contracts import Contract
 
 _ON_FAILURE = ("raise", "warn", "report")
 
@@ -35,6 +39,7 @@ def check_allocs(
     value_on_raise: int | float | None = None,
     verify_on_call: bool = False,
     disjoint: bool | Iterable[str] = False,
+    store: str | Path | None = None,
     **jit_options: Any,
 ) -> Any:
     """Compile with Numba, prove that no call allocates, and run what was proved.
@@ -69,6 +74,9 @@ def check_allocs(
         Names of arrays among the arguments, or True for all, that never overlap. They are
         checked once per call: it raises ``ValueError`` when two of them do. Assignments such as
         ``out[1:] = x[:-1]`` then need no copy in case that they do, which would allocate.
+    store : "user" or a directory, optional
+        Keep what was proved there, and bring it back in later processes instead of compiling; see
+        ``docs/store.md``. ``.stored`` says for each signature what happened, and why.
     **jit_options
         Options of ``njit``: ``fastmath``, ``error_model``, ``boundscheck``, ``nogil``,
         ``inline``, ``parallel``, ``locals``, ``pipeline_class`` and others. ``cache=True`` and
@@ -109,7 +117,8 @@ def check_allocs(
     The name and the behaviour at first call are AllocCheck.jl's.
     """
     policy = Policy.of(guarantee, ignore_throw, first_call, entry, contracts)
-    made = _Making(policy, on_failure, value_on_raise, verify_on_call, disjoint)
+    storage = storage_at(store)
+    made = _Making(policy, on_failure, value_on_raise, verify_on_call, disjoint, storage)
     return _decorate(target, made, methods, jit_options)
 
 
@@ -133,7 +142,7 @@ def nonblocking(target: Any = None, **options: Any) -> Any:
     return check_allocs(target, **options)
 
 
-def hermetic(target: Any = None, **jit_options: Any) -> Any:
+def hermetic(target: Any = None, *, store: str | Path | None = None, **jit_options: Any) -> Any:
     """Compile as if nothing had been compiled before, without a check.
 
     A drop-in for ``njit`` whose types, values and machine code do not depend on what was compiled
@@ -143,6 +152,8 @@ def hermetic(target: Any = None, **jit_options: Any) -> Any:
     ----------
     target : Callable, str, signature or list of signatures
         As with ``njit``.
+    store : "user" or a directory, optional
+        As `check_allocs` takes it.
     **jit_options
         Options of ``njit``.
 
@@ -157,7 +168,7 @@ def hermetic(target: Any = None, **jit_options: Any) -> Any:
     >>> down(3), up(3)
     (2.5, 1.0)
     """
-    return _decorate(target, _Making(), None, jit_options)
+    return _decorate(target, _Making(storage=storage_at(store)), None, jit_options)
 
 
 @dataclass(frozen=True)
@@ -169,6 +180,7 @@ class _Making:
     value_on_raise: int | float | None = None
     verify_on_call: bool = False
     disjoint: bool | Iterable[str] = False
+    storage: Storage | None = None
 
 
 def _decorate(
@@ -242,6 +254,7 @@ def _dispatcher_for(target: Any, making: _Making, jit_options: dict[str, Any]) -
         on_failure=failure,
         value_on_raise=making.value_on_raise,
         pipeline_class=pipeline,
+        storage=making.storage,
     )
 
 

@@ -17,12 +17,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import alloccheck
 from alloccheck.binding import Bound
-from alloccheck.check import NUMBA_ERRORS, Policy, compile_error, prove, recursion_error
-from alloccheck.compile.artifact import Artifact, GeneratorCode, annotation_of, build
 from alloccheck.compile.disjoint import base_pipeline, disjoint_names, disjoint_pipeline
 from alloccheck.compile.entry import value_entry_type
 from alloccheck.compile.job import (
@@ -31,10 +29,11 @@ from alloccheck.compile.job import (
     parse_signature,
     require_jit_enabled,
 )
-from alloccheck.compile.recursion import RecursionFault
+from alloccheck.compile.loaded import Artifact, GeneratorCode
 from alloccheck.compile.target import fold_types, types_of_call
 from alloccheck.errors import AllocCheckError, Refused, UsageError, VerificationError
-from alloccheck.findings import Report
+from alloccheck.policy import Policy
+from alloccheck.storage import Storage, Stored
 from alloccheck.verification import verify
 
 # isort: split
@@ -42,6 +41,10 @@ import numba
 from numba.core import cgutils, imputils, registry, sigutils, typeinfer, types, typing
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import ForceLiteralArg
+
+if TYPE_CHECKING:
+    from alloccheck.compile.artifact import Built
+    from alloccheck.findings import Report
 
 OnFailure = Literal["raise", "warn", "report"]
 
@@ -85,6 +88,8 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         What the C entry at `address` returns when the function raised.
     pipeline_class : type, optional
         Numba's, for compiler passes of one's own.
+    storage : Storage or None
+        Where proved artifacts are kept for other processes.
     """
 
     def __init__(
@@ -97,8 +102,11 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         on_failure: OnFailure = "raise",
         value_on_raise: int | float | None = None,
         pipeline_class: Any = None,
+        storage: Storage | None = None,
     ) -> None:
         self.policy = policy
+        self._storage = storage
+        self._stored: dict[tuple[Any, ...], Stored] = {}
         self.value_on_raise = value_on_raise
         self.on_failure: OnFailure = on_failure
         self.declared_signatures: tuple[Any, ...] = ()
@@ -126,6 +134,11 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
     def reports(self) -> Mapping[tuple[Any, ...], Report]:
         """The report of each argument-type tuple that was checked, also the failed ones."""
         return MappingProxyType(self._reports)
+
+    @property
+    def stored(self) -> Mapping[tuple[Any, ...], Stored]:
+        """What the artifact store did for each argument-type tuple, and why; empty without one."""
+        return MappingProxyType(self._stored)
 
     # --- compiling ------------------------------------------------------------------------------
 
@@ -179,6 +192,7 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         self._reset_overloads()
         self._artifacts.clear()
         self._reports.clear()
+        self._stored.clear()
         can_compile = bool(self._can_compile)  # type: ignore[has-type]
         self._can_compile = True
         try:
@@ -224,10 +238,13 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
                 artifact = self._checked(job)
             except ForceLiteralArg as request:
                 raise request.bind_fold_arguments(self._folded_types) from None
-            except RecursionFault as fault:
-                raise recursion_error(fault) from None
-            except NUMBA_ERRORS as error:
-                raise compile_error(job, error) from None
+            except Exception as error:
+                from alloccheck.check import translated
+
+                ours = translated(job, error)
+                if ours is None:
+                    raise
+                raise ours from None
             self._admit(key, artifact)
         return artifact.result.entry_point
 
@@ -244,14 +261,32 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
             )
 
     def _checked(self, job: CompileJob) -> Artifact:
-        """Build a job's artifact and judge it by the policy."""
+        """Bring a job's artifact back, or build it and judge it by the policy."""
+        if self._storage is None:
+            return self._proved(job)[0].artifact
+        from alloccheck.store import ArtifactStore
+
+        key = tuple(job.argument_types)
+        store = ArtifactStore(self._storage)
+        artifact, report, self._stored[key] = store.answer(
+            job, self.policy, lambda: self._proved(job)
+        )
+        if report is not None:
+            self._reports[key] = report
+        return artifact
+
+    def _proved(self, job: CompileJob) -> tuple[Built, Report | None]:
+        # A process that brings artifacts back never loads the compiler's side of us.
+        from alloccheck.check import prove
+        from alloccheck.compile.artifact import build
+
         if self.policy is None:
-            return build(job).artifact
+            return build(job), None
         verdict = prove(job, self.policy)
         self._reports[tuple(job.argument_types)] = verdict.report
         if not verdict.report.ok:
             self._fail(verdict.report)
-        return verdict.artifact
+        return verdict.built, verdict.report
 
     def _folded_types(self, args: Any, kws: Any) -> Any:
         return self.fold_argument_types(args, kws)[1]
@@ -356,6 +391,8 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         return super().get_annotation_info(signature)
 
     def _annotate(self, signature: Any) -> None:
+        from alloccheck.compile.artifact import annotation_of
+
         for key in self.overloads if signature is None else (signature,):
             result = self.overloads[key]
             if result.type_annotation is None:
@@ -372,6 +409,7 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         pipeline = self._compiler.pipeline_class
         states["pipeline_class"] = base_pipeline(pipeline)
         states["disjoint"] = disjoint_names(pipeline)
+        states["storage"] = self._storage
         return states
 
     @classmethod
@@ -388,6 +426,7 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         value_on_raise: int | float | None,
         pipeline_class: Any,
         disjoint: tuple[str, ...],
+        storage: Storage | None,
     ) -> CheckedDispatcher:
         known = cls._memo.get(uuid)
         if known is not None:
@@ -402,6 +441,7 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
             on_failure=on_failure,
             value_on_raise=value_on_raise,
             pipeline_class=pipeline_class,
+            storage=storage,
         )
         self._set_uuid(uuid)
         for signature in sigs:

@@ -81,3 +81,10 @@ class ProgramError(AllocCheckException):
 
 class ContractError(AllocCheckException):
     """A malformed contract table."""
+
+
+class Unstorable(AllocCheckException):
+    """A proved artifact that cannot be kept for other processes; the message says why.
+
+    Raised and caught inside: the function is proved and runs all the same.
+    """

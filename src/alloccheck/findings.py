@@ -9,15 +9,15 @@ import dataclasses
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from alloccheck import expressions, help
-from alloccheck.analysis.summary import Witness
 from alloccheck.effects import Effect, Guarantee, Occasion, Path
+from alloccheck.policy import FirstCall
 from alloccheck.source import Backtrace, Frame
 
-FirstCall = Literal["prepare", "forbid", "allow"]
-"""What to do about effects that only a first call can have."""
+if TYPE_CHECKING:
+    from alloccheck import help
+    from alloccheck.analysis.summary import Witness
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +135,8 @@ class Finding:
     @property
     def title(self) -> str:
         """The code's title, e.g. ``array allocation``."""
+        from alloccheck import help
+
         return help.codes()[self.code]
 
 
@@ -307,6 +309,8 @@ def _excused(witness: Witness, first_call: FirstCall, prepared: frozenset[str]) 
 
 
 def _finding(witness: Witness, types: Callable[[Frame], TypeHint | None]) -> Finding:
+    from alloccheck import expressions, help
+
     location = help.user_frame(witness.backtrace)
     on_line = expressions.expressions_on(location.file, location.line) if location else ()
     kinds = frozenset(kind for one in on_line for kind in one.kinds)
@@ -395,6 +399,8 @@ def _short(text: str, width: int = 60) -> str:
 def _help(template: str, expression: str | None) -> str:
     if "{buffer}" not in template:
         return template
+    from alloccheck import expressions
+
     steps = expressions.into_buffer(expression) if expression else None
     return template.replace("{buffer}", f"`{steps}`" if steps else "or loop over the elements")
 

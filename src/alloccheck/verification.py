@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from alloccheck.compile.artifact import Artifact
 from alloccheck.compile.image import differences
 from alloccheck.compile.job import Configuration
+from alloccheck.compile.loaded import Artifact
 from alloccheck.compile.objectfile import ObjectFile
 from alloccheck.compile.provenance import changes
 

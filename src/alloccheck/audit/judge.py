@@ -94,8 +94,9 @@ def judge(
     Row
         Also for a function that cannot be analysed: nothing is raised for what a function is.
     """
-    from alloccheck.check import Policy, explained
+    from alloccheck.check import explained
     from alloccheck.compile.target import make_job
+    from alloccheck.policy import Policy
 
     start = time.process_time()
     try:

@@ -145,8 +145,9 @@ def _prove(target: str, signature: str | None) -> Verdict:
 
 
 def _prove_subject(subject: Subject, config: Any) -> Verdict:
-    from alloccheck.check import Policy, explained
+    from alloccheck.check import explained
     from alloccheck.compile.target import make_job
+    from alloccheck.policy import Policy
 
     policy = subject.function.policy if subject.decorated else None
     if policy is None:

@@ -148,6 +148,8 @@ def _check_one(
         options["contracts"] = contracts
     if confirm:
         options["confirm"] = True
+    if config.store is not None:
+        options["store"] = config.store
     shown = _shown(signature)
     start = time.perf_counter()
     try:

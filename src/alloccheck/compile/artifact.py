@@ -12,198 +12,55 @@ import re
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import llvmlite.binding as ll
 
 from alloccheck.compile import canonical, isolation
 from alloccheck.compile.contexts import UNRESOLVED, WorldLibrary, parse_like
-from alloccheck.compile.entry import (
-    CEntries,
-    add_c_entries,
-    has_c_signature,
-    is_called_in_registers,
-)
+from alloccheck.compile.entry import add_c_entries, has_c_signature, is_called_in_registers
 from alloccheck.compile.image import Image, Slot, locate
 from alloccheck.compile.job import CompileJob, Configuration
 from alloccheck.compile.lifetime import Lifetime, reason_to_keep
+from alloccheck.compile.loaded import Artifact, CEntries, ClosedLibrary, Engine, GeneratorCode
+from alloccheck.compile.numba_internals import ENVIRONMENT_PREFIX
 from alloccheck.compile.objectfile import ObjectFile, read_object
-from alloccheck.compile.provenance import Capture, FunctionSource, captures, compiled_functions
+from alloccheck.compile.provenance import captures, compiled_functions
 from alloccheck.compile.recursion import RoundRecursion, compile_to_fixpoint
 from alloccheck.compile.world import FunctionVariants, World
 from alloccheck.errors import Refused
 
 # isort: split
 from numba import _dynfunc
-from numba.core import config, targetconfig, types, typing
-from numba.core.codegen import _CFG
+from numba.core import targetconfig, types, typing
 from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment
 
-ENVIRONMENT_PREFIX = "_ZN08NumbaEnv"
-
-
-class _Engine:
-    """Owns the machine code of one artifact.
-
-    It only loads: an engine that has also compiled keeps what code generation knows of the CPU,
-    which is larger than most functions.
-    """
-
-    def __init__(self, triple: str, data_layout: str, object_code: bytes) -> None:
-        module = ll.parse_assembly("")
-        module.triple, module.data_layout = triple, data_layout
-        machine = ll.Target.from_triple(triple).create_target_machine(jit=True)
-        self._engine = ll.create_mcjit_compiler(
-            module, machine, use_lmm=config.USE_LLVMLITE_MEMORY_MANAGER
-        )
-        self._engine.add_object_file(ll.ObjectFileRef.from_data(object_code))
-        self._engine.finalize_object()
-
-    def address(self, symbol: str) -> int:
-        return int(self._engine.get_function_address(symbol))
-
-    def data_address(self, symbol: str) -> int:
-        return int(self._engine.get_global_value_address(symbol))
-
-    def release(self) -> None:
-        """Free the code; nothing may run or refer to it."""
-        self._engine.close()
-
-
-class ClosedLibrary:
-    """What is left of a code library once its module is closed: text and addresses.
-
-    Stands where Numba expects ``CompileResult.library``.
-    """
-
-    def __init__(
-        self, name: str, listing: str, addresses: Mapping[str, int], lifetime: Lifetime
-    ) -> None:
-        self.name = name
-        self._listing = zlib.compress(listing.encode(), 1)
-        self._addresses = addresses
-        self._lifetime = lifetime
-
-    def get_llvm_str(self) -> str:
-        """Return the optimised IR that was checked."""
-        return zlib.decompress(self._listing).decode()
-
-    def get_asm_str(self) -> str:
-        """Return the assembly of the closed module."""
-        module = ll.parse_assembly(self.get_llvm_str())
-        target = ll.Target.from_triple(module.triple or ll.get_process_triple())
-        return str(target.create_target_machine().emit_assembly(module))
-
-    def get_function(self, name: str) -> Any:
-        """Return a function of the optimised IR."""
-        return ll.parse_assembly(self.get_llvm_str()).get_function(name)
-
-    def get_function_cfg(self, name: str, py_func: Any = None, **options: Any) -> Any:
-        """Return a function's control-flow graph, as Numba draws it."""
-        return _CFG(self, name, py_func, **options)
-
-    def get_pointer_to_function(self, name: str) -> int:
-        """Return a function's address, or 0 when the artifact has no such entry."""
-        self._lifetime.keep("an address in it was asked for")
-        return self._addresses.get(name, 0)
-
 
 @dataclass(frozen=True, slots=True)
-class GeneratorCode:
-    """The parts of a generator that run after the call that made it.
+class Embedded:
+    """What code refers to besides its externals.
 
     Parameters
     ----------
-    descriptor : FunctionDescriptor
-        Numba's description of the function that runs to the next ``yield``.
-    next_symbol, next_address
-        That function in the artifact.
-    finalizer_symbol : str or None
-        The function that runs when the generator dies.
+    environments : mapping
+        Numba's environment of each function that has one, by symbol.
+    reloads : bool
+        Whether Numba would have to run something before the code is loaded elsewhere.
+    linked : tuple of Callable
+        Python functions whose code was linked in.
     """
 
-    descriptor: Any
-    next_symbol: str
-    next_address: int
-    finalizer_symbol: str | None
-
-
-@dataclass(frozen=True)
-class Artifact:
-    """Loaded machine code, closed and bound; what was checked is this and nothing else.
-
-    Parameters
-    ----------
-    job : CompileJob
-        The question.
-    configuration : Configuration
-        Settings, CPU and versions that it was compiled under.
-    result : CompileResult
-        Numba's result, with an entry point for the C dispatcher.
-    symbol, c_symbol : str
-        Symbols of the native function and of its C entry (None where types have no C form).
-    address, c_address : int
-        Their addresses in this process.
-    digest : str
-        Machine code, read-only data and relocation targets.
-    externals : mapping
-        Address of each undefined symbol that the code is bound to.
-    rounds : int
-        Hermetic rounds that recursion took.
-    generator : GeneratorCode or None
-        What runs after the call, where the function is a generator.
-    """
-
-    job: CompileJob
-    configuration: Configuration
-    result: Any
-    symbol: str
-    c_symbol: str | None
-    address: int
-    c_address: int | None
-    digest: str
-    externals: Mapping[str, int]
-    rounds: int
-    object_code: bytes = field(repr=False)
-    """The object, compressed by zlib."""
-    lifetime: Lifetime = field(repr=False)
-    """Keeps the code in memory. The addresses above are good while somebody refers to it."""
-    generator: GeneratorCode | None = None
-    c_entries: CEntries | None = None
-    """Symbols of all entries from C, None where types have no C form."""
-    status_address: int | None = None
-    """Address of the entry ``int32 f(ret*, args...)``."""
-    last_status_address: int | None = None
-    """Address of ``int32 f(void)``, which tells how the calling thread's last call ended."""
-    direct: bool = False
-    """Whether the entry at `c_address` is the whole function: the body inlined, and no raise."""
-    image: Image = field(repr=False, default_factory=lambda: Image({}, {}))
-    sources: tuple[FunctionSource, ...] = field(repr=False, default=())
-    """The user's functions that are compiled into it, the root first."""
-    captures: tuple[Capture, ...] = field(repr=False, default=())
-    """The values that these functions took from around them."""
-
-    @property
-    def signature(self) -> Any:
-        """Numba's full signature, with the return type that was inferred or declared."""
-        return self.result.signature
-
-    @property
-    def fndesc(self) -> Any:
-        """Numba's descriptor of the native function: its types and calling convention."""
-        return self.result.fndesc
-
-    def object_file(self) -> ObjectFile:
-        """Read the object that was loaded."""
-        return read_object(zlib.decompress(self.object_code))
+    environments: Mapping[str, Any]
+    reloads: bool
+    linked: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Built:
-    """An artifact and what only the check needs of it."""
+    """An artifact and what only the check, or the store, needs of it."""
 
     artifact: Artifact
     listing: str
@@ -212,6 +69,7 @@ class Built:
     assumed_symbols: Mapping[str, Any]
     annotations: tuple[Any, ...]
     timings: Mapping[str, float]
+    embedded: Embedded
 
 
 def build(job: CompileJob) -> Built:
@@ -393,7 +251,7 @@ def _returns(body: str) -> bool:
     return {"i32 0"}.issuperset(_RETURN.findall(body))
 
 
-def _generator_code(descriptor: Any, engine: _Engine) -> GeneratorCode | None:
+def _generator_code(descriptor: Any, engine: Engine) -> GeneratorCode | None:
     if descriptor is None:
         return None
     (generator_type,) = descriptor.argtypes
@@ -512,7 +370,7 @@ def _linked(world: World, result: Any) -> list[Any]:
     return sorted(functions, key=lambda one: (one.__module__ or "", one.__qualname__))
 
 
-def _image(closed: _Closed, engine: _Engine, slots: list[Slot]) -> Image:
+def _image(closed: _Closed, engine: Engine, slots: list[Slot]) -> Image:
     """Find where the loader put the object."""
     exported = set(closed.entries)
 
@@ -540,8 +398,9 @@ def _load(
     """Bind the object's externals, load it, and make the Python entry point."""
     externals = _resolve_externals(closed.object_file)
     module = closed.library._final_module
-    engine = _Engine(module.triple, module.data_layout, closed.object_code)
+    engine = Engine(module.triple, module.data_layout, closed.object_code)
     environments = [closed.environment]
+    by_symbol = {result.fndesc.env_name: closed.environment}
     slots = []
     defined = {one.name for one in closed.object_file.symbols}
     for variable in module.global_variables:
@@ -554,6 +413,7 @@ def _load(
             ctypes.c_void_p.from_address(address).value = id(environment)
             slots.append(Slot(name, address, id(environment)))
             environments.append(environment)
+            by_symbol[name] = environment
     descriptor = result.fndesc
     reason = None if closed.generator is None else "a generator may run in it"
     needed = (tuple(environments), tuple(world.pinned.values()))
@@ -567,9 +427,12 @@ def _load(
         lifetime.held,
     )
     c_entries = closed.c_entries
-    sources = compiled_functions(job.function, _linked(world, result), job.argument_types)
+    linked = _linked(world, result)
+    sources = compiled_functions(job.function, linked, job.argument_types)
     addresses = {one: engine.address(one) for one in closed.entries}
-    library = ClosedLibrary(closed.library.name, closed.listing, addresses, lifetime)
+    library = ClosedLibrary(
+        closed.library.name, zlib.compress(closed.listing.encode(), 1), addresses, lifetime
+    )
     signature = typing.signature(result.signature.return_type, *result.signature.args)
     artifact = Artifact(
         job=job,
@@ -614,4 +477,9 @@ def _load(
         assumed_symbols=world.assumed_symbols(result),
         annotations=world.annotations(result),
         timings={"compile": compiled - start, "close": loaded - compiled},
+        embedded=Embedded(
+            environments=by_symbol,
+            reloads=bool(result.reload_init or closed.library._reload_init),
+            linked=tuple(linked),
+        ),
     )

@@ -21,6 +21,12 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.types import ClassType
 from numba.np.ufunc.dufunc import DUFunc
 
+ASSUMPTION_ATTRIBUTE = "__alloccheck_assumption__"
+"""Attribute of a Python function that carries a trust declared by the user.
+
+Such a function stays a call of its own; what the trust says is for those who check.
+"""
+
 _PLAIN = (int, bool, str, bytes, type(None))
 _BY_ADDRESS = 1_000_000
 """Arrays of more bytes than this are captured by address, not by content."""
@@ -135,8 +141,6 @@ def function_fingerprint(function: Callable[..., Any]) -> tuple[Any, ...]:
     >>> function_fingerprint(scale) == before
     False
     """
-    from alloccheck.compile.world import ASSUMPTION_ATTRIBUTE
-
     named = function.__kwdefaults__ or {}
     return (
         Same(function.__code__),
@@ -292,6 +296,4 @@ def fingerprint(value: Any) -> tuple[Any, ...]:
 
 
 def _trust(dispatcher: Any) -> Any:
-    from alloccheck.compile.world import ASSUMPTION_ATTRIBUTE
-
     return getattr(dispatcher.py_func, ASSUMPTION_ATTRIBUTE, None)

@@ -6,10 +6,10 @@ may call them. They are part of the closed module, so they are checked with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from alloccheck.compile import numba_internals  # noqa: F401  (the version gate)
+from alloccheck.compile.loaded import CEntries
 from alloccheck.compile.status import StatusTable, add_status_table
 from alloccheck.errors import UsageError
 
@@ -32,33 +32,6 @@ def has_c_signature(descriptor: Any) -> bool:
         return False
     # Whether an optional result is there is said by the status, which a C entry does not return.
     return not isinstance(descriptor.restype, types.Optional)
-
-
-@dataclass(frozen=True, slots=True)
-class CEntries:
-    """Symbols of the ways in from C.
-
-    Parameters
-    ----------
-    value : str
-        ``ret f(args...)``: returns the value, or a chosen one when the function raised.
-    status : str
-        ``int32 f(ret*, args...)``: returns 0, or a status that is not 0 when it raised.
-    last_status : str
-        ``int32 f(void)``: status of the calling thread's last call of `value`.
-    inlined : bool
-        The body is inlined into `value`, which therefore has to be checked like the body.
-    """
-
-    value: str
-    status: str
-    last_status: str
-    inlined: bool = False
-
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """All three."""
-        return self.value, self.status, self.last_status
 
 
 def add_c_entries(
@@ -95,12 +68,7 @@ def add_c_entries(
     UsageError
         When `value_on_raise` does not fit the return type.
     """
-    entries = CEntries(
-        descriptor.llvm_cfunc_wrapper_name,
-        f"cstatus.{descriptor.mangled_name}",
-        f"claststatus.{descriptor.mangled_name}",
-        inline,
-    )
+    entries = CEntries.of(descriptor.mangled_name, inline)
     module = context.create_module("alloccheck.entry")
     function_type = context.call_conv.get_function_type(descriptor.restype, descriptor.argtypes)
     callee = ir.Function(module, function_type, descriptor.llvm_func_name)

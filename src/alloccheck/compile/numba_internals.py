@@ -19,6 +19,9 @@ from alloccheck.errors import UsageError
 VERIFIED_NUMBA = ("0.68",)
 """Minor versions of Numba on which every entry of `REQUIRED` was tried."""
 
+ENVIRONMENT_PREFIX = "_ZN08NumbaEnv"
+"""How symbols begin that hold a function's environment."""
+
 INHERITED_FLAGS = ("nrt", "fastmath", "error_model", "forceinline")
 """Flags that a callee takes from whoever compiles it (``CPUTargetOptions.finalize``)."""
 
@@ -133,8 +136,6 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("numba.core.lowering", "Lower.pre_lower"),
     ("numba.core.lowering", "Lower.lower_inst"),
     ("numba.core.typed_passes", "NativeLowering.lowering_class"),
-    ("numba.np.arrayobj", "extents_may_overlap"),
-    ("numba.np.arrayobj", "get_array_memory_extents"),
     ("numba.core.environment", "lookup_environment"),
     ("numba.core.target_extension", "target_override"),
     ("numba.core.target_extension", "dispatcher_registry"),
@@ -147,6 +148,12 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("numba.experimental.jitclass.boxing", "_specialize_box"),
 )
 """Private names that this floor relies on, as (module, dotted attribute)."""
+
+REQUIRED_LATER: tuple[tuple[str, str], ...] = (
+    ("numba.np.arrayobj", "extents_may_overlap"),
+    ("numba.np.arrayobj", "get_array_memory_extents"),
+)
+"""As `REQUIRED`, checked by who uses them: Numba itself loads their modules when it compiles."""
 
 _SIGNATURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("numba.core.typing.context", "CallStack.register", ("target", "typeinfer", "func_id", "args")),
@@ -204,6 +211,28 @@ def missing_internals() -> tuple[str, ...]:
     return tuple(faults)
 
 
+def require_later() -> None:
+    """Refuse a Numba whose `REQUIRED_LATER` parts are not as verified.
+
+    Raises
+    ------
+    UsageError
+        Naming what is missing.
+
+    Examples
+    --------
+    >>> require_later()
+    """
+    for module, dotted in REQUIRED_LATER:
+        try:
+            _resolve(module, dotted)
+        except (ImportError, AttributeError):
+            raise UsageError(
+                f"Numba {numba.__version__} differs from the one that was verified: "
+                f"{module}.{dotted} does not exist"
+            ) from None
+
+
 def require_known_numba(version: str = numba.__version__) -> None:
     """Refuse a Numba whose private parts were not verified.
 
@@ -242,6 +271,24 @@ for example: pip install 'numba==0.68.*'
 
 
 require_known_numba()
+
+
+def declare_runtime_symbols() -> None:
+    """Tell LLVM where Numba's run time is, without compiling the part of it that is IR.
+
+    What ``_Runtime.initialize`` does first; it may be done again.
+    """
+    import llvmlite.binding as ll
+    from numba.core import config
+    from numba.core.runtime import _nrt_python, rtsys
+
+    if config.NRT_STATS:
+        from numba.core import registry
+
+        rtsys.initialize(registry.cpu_target._toplevel_target_context)
+        return
+    for name, address in _nrt_python.c_helpers.items():
+        ll.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
 
 
 def versions() -> dict[str, str]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from alloccheck.compile import isolation
-from alloccheck.compile.captures import plain_functions
+from alloccheck.compile.captures import ASSUMPTION_ATTRIBUTE, plain_functions
 from alloccheck.compile.contexts import (
     WorldContext,
     WorldLibrary,
@@ -36,13 +36,6 @@ from numba.np.ufunc.dufunc import DUFunc
 from numba.np.ufunc.gufunc import GUFunc
 from numba.np.ufunc.ufuncbuilder import UFuncDispatcher
 from numba.stencils.stencil import StencilFunc
-
-ASSUMPTION_ATTRIBUTE = "__alloccheck_assumption__"
-"""Attribute of a Python function that carries a trust declared by the user.
-
-Such a function stays a call of its own; what the trust says is for those who check.
-"""
-
 
 Flags = tuple[tuple[str, str], ...]
 

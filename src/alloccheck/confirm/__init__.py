@@ -20,8 +20,8 @@ from alloccheck.oracle import CallCounts, Counts, Event, Oracle, default_oracle,
 from alloccheck.oracle.references import reference_of
 
 if TYPE_CHECKING:
-    from alloccheck.check import Policy
-    from alloccheck.compile.artifact import Artifact
+    from alloccheck.compile.loaded import Artifact
+    from alloccheck.policy import Policy
 
 __all__ = ["confirm"]
 

@@ -20,7 +20,7 @@ from elftools.dwarf.descriptions import describe_form_class
 from elftools.elf.elffile import ELFFile
 
 if TYPE_CHECKING:
-    from alloccheck.compile.artifact import Artifact
+    from alloccheck.compile.loaded import Artifact
 
 Line = tuple[str, int]
 """A file's name without its directory, and a line."""
