@@ -7,6 +7,7 @@ modules; nothing of what code does.
 
 from __future__ import annotations
 
+import ctypes
 import re
 import sys
 from collections.abc import Callable
@@ -70,8 +71,8 @@ _kept: list[Any] = []
 class _Token(int):
     """Lets code go when the last reference to it is gone.
 
-    The garbage collector does not track it. Otherwise it could be finalised together with an
-    object whose own ``__del__`` calls the code.
+    The garbage collector must not track it (`_untracked`). Otherwise it could be finalised before
+    an object that goes with it, whose own ``__del__`` calls the code.
     """
 
     __slots__ = ()
@@ -85,6 +86,15 @@ class _Token(int):
             release = _loaded.pop(int(self), None)
             if release is not None:
                 release()
+
+
+def _untracked(token: _Token) -> _Token:
+    """Hide a token from the garbage collector, which tracks instances of every Python class.
+
+    It refers to nothing, so no cycle can need to be found through it.
+    """
+    ctypes.pythonapi.PyObject_GC_UnTrack(ctypes.py_object(token))
+    return token
 
 
 class Lifetime:
@@ -110,7 +120,7 @@ class Lifetime:
     def __init__(self, engine: Any, needed: tuple[Any, ...], reason: str | None) -> None:
         key = id(engine)
         _loaded[key] = engine.release
-        self.held: tuple[Any, ...] = (_Token(key), needed)
+        self.held: tuple[Any, ...] = (_untracked(_Token(key)), needed)
         """What to refer to as long as the code may run."""
         self.reason: str | None = None
         """Why the code lives as long as the process; None when it may go."""
