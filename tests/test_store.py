@@ -140,7 +140,7 @@ found = {
     "texts": [str(r) for f in (fast, raising, callback) for r in f.reports.values()],
     "compiled": len(compiled),
     "heavy": sorted({"alloccheck.check", "alloccheck.compile.world", "alloccheck.program.llvm",
-                     "elftools", "iced_x86"} & set(sys.modules)),
+                     "elftools"} & set(sys.modules)),
 }
 
 @numba.njit
