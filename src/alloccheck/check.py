@@ -24,6 +24,7 @@ from alloccheck.assumptions import AssumptionMark
 from alloccheck.certificate import Captured, Certificate, External, Source
 from alloccheck.compile.annotations import heap_types_by_line
 from alloccheck.compile.artifact import Built, build
+from alloccheck.compile.collector import slow_collector
 from alloccheck.compile.disjoint import condition
 from alloccheck.compile.job import CompileJob
 from alloccheck.compile.loaded import Artifact
@@ -60,6 +61,7 @@ class Verdict:
     """What the store needs besides; not to be kept."""
 
 
+@slow_collector()
 def prove(job: CompileJob, policy: Policy) -> Verdict:
     """Build a job's artifact and check it.
 

@@ -10,6 +10,7 @@ guarantees or reports.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import platform
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -64,6 +65,12 @@ class Comparison:
     functions: int
     sites: int
     notes: tuple[str, ...] = ()
+
+
+def load() -> None:
+    """Load the disassembler, which is otherwise loaded when there is something to read."""
+    if can_compare():
+        importlib.import_module("alloccheck.program.machine.calls")
 
 
 def compare(

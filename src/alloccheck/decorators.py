@@ -202,6 +202,8 @@ def _decorate(
             return _check_jitclass(function, making, methods, jit_options)
         return _dispatcher_for(function, making, jit_options)
 
+    if making.storage is None:
+        _load_checker()
     if target is None:
         return make
     signatures = _signatures(target)
@@ -214,6 +216,16 @@ def _decorate(
         return dispatcher
 
     return make_eager
+
+
+def _load_checker() -> None:
+    """Load what the first call of any function needs: not at that call, but at the definition.
+
+    A store may make it needless.
+    """
+    from alloccheck import check, crosscheck  # noqa: F401
+
+    crosscheck.load()
 
 
 def _signatures(target: Any) -> tuple[Any, ...] | None:

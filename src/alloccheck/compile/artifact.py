@@ -18,6 +18,7 @@ from typing import Any
 import llvmlite.binding as ll
 
 from alloccheck.compile import canonical, isolation
+from alloccheck.compile.collector import slow_collector
 from alloccheck.compile.contexts import UNRESOLVED, WorldLibrary, parse_like
 from alloccheck.compile.entry import add_c_entries, has_c_signature, is_called_in_registers
 from alloccheck.compile.image import Image, Slot, locate
@@ -72,6 +73,7 @@ class Built:
     embedded: Embedded
 
 
+@slow_collector()
 def build(job: CompileJob) -> Built:
     """Compile, close and load a job's artifact.
 
