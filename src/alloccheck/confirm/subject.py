@@ -32,7 +32,7 @@ def checked(
     signature : str or None
         Numba's signature string; None: compile for the arguments of the call.
     guarantee, ignore_throw, first_call, entry
-        What was asked; see :class:`alloccheck.check.Policy`.
+        What was asked; see :class:`alloccheck.policy.Policy`.
     options : tuple of (str, object)
         Numba's options.
     """
