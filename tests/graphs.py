@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from numba import types
 
 Kind = tuple[Any, ...]
 """A type: its name first, then its parts. Numbers are ``("bool",)`` and so on."""
@@ -210,6 +211,7 @@ def join(one: Kind, other: Kind) -> Kind:
 
 def kind_of(numba_type: Any) -> Kind:
     """Return the kind of one of Numba's types."""
+    numba_type = types.unliteral(numba_type)
     name = type(numba_type).__name__
     if name in ("Tuple", "UniTuple"):
         return ("tuple", *map(kind_of, numba_type.types))
