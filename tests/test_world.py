@@ -1,8 +1,11 @@
 """A hermetic compile leaves the process as it was, and its answer does not depend on the past."""
 
+import contextlib
 import gc
 import json
 import os
+import random
+import signal
 import subprocess
 import sys
 import textwrap
@@ -527,6 +530,85 @@ def test_interrupted_compiles_put_everything_back(monkeypatch):
     monkeypatch.undo()
     assert differences(before, picture()) == {}
     assert analyze(callee, "(float64,)").ok
+
+
+class Interrupter:
+    """Raises KeyboardInterrupt before some line of some files, as Ctrl-C may."""
+
+    def __init__(self, files, moment):
+        self.files, self.moment, self.lines, self.fired = files, moment, 0, False
+
+    def __call__(self, frame, event, argument):
+        return self.line if frame.f_code.co_filename in self.files else None
+
+    def line(self, frame, event, argument):
+        if event == "line":
+            if self.lines == self.moment:
+                self.fired = True
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            self.lines += 1
+        return self.line
+
+    def run(self, function):
+        sys.settrace(self)
+        try:
+            function()
+        finally:
+            sys.settrace(None)
+
+
+@pytest.mark.parametrize("kept", ["0", "1"])
+def test_ctrl_c_while_memories_are_exchanged_puts_everything_back(kept, monkeypatch):
+    monkeypatch.setenv(canonical.SWITCH, kept)
+    files = {isolation.__file__, canonical.__file__}
+    expected = analyze(uses_everything, "(float64[::1], int64)").certificate.digest
+
+    def ask():
+        analyze(callee, "(float64,)")
+
+    ask()
+    whole = Interrupter(files, -1)
+    whole.run(ask)
+    assert whole.lines > 1000
+    before = picture()
+    rng, fired = random.Random(int(kept)), 0
+    # Most lines are in long loops: the first and last are tried one by one.
+    ends = [*range(30), *range(whole.lines - 30, whole.lines)]
+    for moment in [*ends, *sorted(rng.sample(range(30, whole.lines - 30), 30))]:
+        one = Interrupter(files, moment)
+        with contextlib.suppress(KeyboardInterrupt):
+            one.run(ask)
+        fired += one.fired
+        assert differences(before, picture()) == {}, moment
+    assert fired > 60
+    assert analyze(uses_everything, "(float64[::1], int64)").certificate.digest == expected
+
+
+def test_ctrl_c_at_any_moment_leaves_numba_usable():
+    def interrupt(signum, frame):
+        raise KeyboardInterrupt
+
+    expected = analyze(uses_everything, "(float64[::1], int64)").certificate.digest
+    before = picture()
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    fired = 0
+    try:
+        for step in range(12):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.002 + 0.05 * step)
+                try:
+                    analyze(uses_everything, "(float64[::1], int64)")
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                fired += 1
+            assert differences(before, picture()) == {}, step
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+    assert fired > 3
+    assert analyze(uses_everything, "(float64[::1], int64)").certificate.digest == expected
+    assert njit(lambda x: callee(x) + 1)(1.0) == callee(1.0) + 1
 
 
 def test_no_module_of_numbas_is_first_imported_inside_a_world():

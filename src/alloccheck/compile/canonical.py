@@ -103,17 +103,17 @@ class CanonicalCache:
         if not self._still_valid(configuration):
             self.clear()
         recursion = RoundRecursion({}, expected=False)
-        world = self._world
+        # Given up for the time being: a failure may leave half-made entries behind, and must be
+        # the answer of a fresh world to be told to anyone.
+        world, self._world = self._world, None
         if world is None:
-            world = self._world = World(recursion, FunctionVariants())
-            self._configuration = configuration
+            world = World(recursion, FunctionVariants())
         else:
             world.restart(recursion)
         try:
             result = run(world)
         except BaseException as error:
-            # A failure may leave half-made entries behind, and must be the answer of a fresh
-            # world to be told to anyone.
+            world.dispose()
             self.clear()
             if recursion.met:
                 self._recursive.add(id(job.function.__code__))
@@ -122,10 +122,12 @@ class CanonicalCache:
             return None
         if recursion.met:
             self._recursive.add(id(job.function.__code__))
+            world.dispose()
             self.clear()
             return None
         world.rest()
         self._remember(world)
+        self._world, self._configuration = world, configuration
         return result
 
     def _still_valid(self, configuration: Configuration) -> bool:

@@ -14,7 +14,7 @@ import contextlib
 import functools
 import importlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from typing import TYPE_CHECKING, Any
@@ -272,59 +272,84 @@ would set off the garbage collector over all that Numba holds, once or more per 
 
 
 class _Exchange:
-    """Puts a world's memory in the place of the user's, and back again."""
+    """Puts a world's memory in the place of the user's, and back again, any number of times.
+
+    Both directions may be broken off anywhere, by Ctrl-C say: `undo` can be repeated, and then puts
+    back all that is the user's. What the world made is lost in that case.
+    """
 
     def __init__(self, memory: WorldMemory) -> None:
-        global _caches
         self._memory = memory
-        self._impl_keys: list[tuple[Any, dict[Any, Any]]] = []
-        self._bound: list[tuple[Any, Any, Any]] = []
+        self._made = False
+
+    def make(self) -> None:
+        """Note what is the user's, all of it, and then put the world's there."""
+        global _caches
+        memory = self._memory
         classes = _template_classes()
         if classes != _caches.classes:
             _caches = _Caches.of(classes)
         self._caches = _caches
-        self._users: list[dict[Any, Any]] = []
-        for cls, name, by_flags in self._caches.places:
-            users = vars(cls)[name]
-            own = memory.class_dicts.get((cls, name))
-            self._users.append(users)
-            if own is not None:
-                setattr(cls, name, own)
+        users = [vars(cls)[name] for cls, name, _ in self._caches.places]
+        own = [memory.class_dicts.get((cls, name)) for cls, name, _ in self._caches.places]
+        # An empty one that is keyed alike serves both.
+        self._shared = [
+            mine is None and not by_flags and not theirs
+            for mine, theirs, (_, _, by_flags) in zip(own, users, self._caches.places, strict=True)
+        ]
+        self._users = users
+        alive = [(reference, reference()) for reference in list(_typecache)]
+        kinds = [(reference, one, _kind(one.__class__)) for reference, one in alive]
+        self._impl_keys: list[tuple[Any, dict[Any, Any]]] = [
+            (one, one._impl_keys) for _, one, kind in kinds if kind is types.BaseFunction
+        ]
+        # A bound function holds the typing context that it was made in; a world must make its own.
+        # The type is kept alive here, so its entry can be put back.
+        self._bound: list[tuple[Any, Any, Any]] = [
+            (reference, _typecache[reference], one)
+            for reference, one, kind in kinds
+            if kind is types.BoundFunction
+        ]
+        self._made = True
+        for (cls, name, by_flags), mine, shared in zip(
+            self._caches.places, own, self._shared, strict=True
+        ):
+            if mine is not None:
+                setattr(cls, name, mine)
             elif by_flags:
                 setattr(cls, name, _spare.pop() if _spare else VariantDict())
-            elif users:
+            elif not shared:
                 setattr(cls, name, {})
-            # An empty one that is keyed alike serves both.
-        for reference in list(_typecache):
-            interned = reference()
-            kind = _kind(interned.__class__)
-            if kind is types.BaseFunction:
-                self._impl_keys.append((interned, interned._impl_keys))
-                mine = memory.impl_keys.get(id(interned))
-                interned._impl_keys = VariantDict() if mine is None else mine[1]
-            elif kind is types.BoundFunction:
-                # A bound function holds the typing context that it was made in; a world must
-                # make its own. The type is kept alive here, so its entry can be put back.
-                self._bound.append((reference, _typecache.pop(reference), interned))
+        for interned, _ in self._impl_keys:
+            known = memory.impl_keys.get(id(interned))
+            interned._impl_keys = VariantDict() if known is None else known[1]
+        for reference, _, _ in self._bound:
+            del _typecache[reference]
         for reference, value, _alive in memory.bound:
             _typecache[reference] = value
 
     def undo(self) -> None:
         """Keep what the world made in its memory, and put the user's own back."""
+        if not self._made:
+            return
         memory = self._memory
         memory.class_dicts = {}
-        for (cls, name, by_flags), users in zip(self._caches.places, self._users, strict=True):
+        for (cls, name, by_flags), users, shared in zip(
+            self._caches.places, self._users, self._shared, strict=True
+        ):
+            if shared:
+                if users:
+                    memory.class_dicts[(cls, name)] = dict(users)
+                    users.clear()
+                continue
             mine = vars(cls)[name]
             if mine is users:
-                if mine:
-                    memory.class_dicts[(cls, name)] = dict(mine)
-                    mine.clear()
                 continue
+            setattr(cls, name, users)
             if mine:
                 memory.class_dicts[(cls, name)] = mine
             elif by_flags:
                 _spare.append(mine)
-            setattr(cls, name, users)
         # Implementations of overloads define intrinsics when they are typed. Their classes stay in
         # Numba's registries; what they remember of this world must not.
         for cls in set(_template_classes()) - set(self._caches.classes):
@@ -339,9 +364,10 @@ class _Exchange:
         kept = set()
         for interned, keys in self._impl_keys:
             kept.add(id(interned))
-            if interned._impl_keys:
-                memory.impl_keys[id(interned)] = (interned, interned._impl_keys)
-            interned._impl_keys = keys
+            if interned._impl_keys is not keys:
+                if interned._impl_keys:
+                    memory.impl_keys[id(interned)] = (interned, interned._impl_keys)
+                interned._impl_keys = keys
         memory.bound = []
         for reference in list(_typecache):
             interned = reference()
@@ -354,6 +380,7 @@ class _Exchange:
                 interned._impl_keys = {}
         for reference, value, _alive in self._bound:
             _typecache[reference] = value
+        self._made = False
 
 
 def _cheap_first_line(function: Any) -> int:
@@ -392,24 +419,59 @@ def isolated(world: World) -> Iterator[None]:
     """
     with global_compiler_lock:
         outer, outer_exchange = current_world(), getattr(_thread, "exchange", None)
+        target = te.current_target()
         stack = targetconfig._FlagsStack()._stack
         saved_stack = stack[:]
-        stack.clear()
-        _thread.world = None
-        _thread.exchange = _Exchange(world.memory)
         first_line = lowering.get_func_body_first_lineno
-        lowering.get_func_body_first_lineno = _cheap_first_line
-        _thread.world = world
-        try:
-            with te.target_override(TARGET), own_location():
-                errors.loc_info.clear()
-                yield
-        finally:
+        exchange = _Exchange(world.memory)
+
+        def put_back() -> None:
             _thread.world = outer
             lowering.get_func_body_first_lineno = first_line
-            _thread.exchange.undo()
+            exchange.undo()
             _thread.exchange = outer_exchange
             stack[:] = saved_stack
+            te.target_override(target).__enter__()
+
+        try:
+            try:
+                stack.clear()
+                _thread.world = None
+                _thread.exchange = exchange
+                exchange.make()
+                lowering.get_func_body_first_lineno = _cheap_first_line
+                _thread.world = world
+                with te.target_override(TARGET), own_location():
+                    errors.loc_info.clear()
+                    yield
+            finally:
+                _surely(put_back)
+        finally:
+            # Once more, should the first time have been broken off before it began.
+            _surely(put_back)
+
+
+ATTEMPTS = 50
+"""How often a step that must not be left half done is tried."""
+
+
+def _surely(step: Callable[[], None]) -> None:
+    """Do what must be done even if exceptions come in from outside, and raise the first at last.
+
+    Parameters
+    ----------
+    step : callable
+        Can be repeated from its beginning wherever it was broken off.
+    """
+    first: BaseException | None = None
+    for _ in range(ATTEMPTS):
+        try:
+            step()
+            break
+        except BaseException as error:
+            first = first or error
+    if first is not None:
+        raise first
 
 
 @contextlib.contextmanager
@@ -420,11 +482,18 @@ def outside() -> Iterator[None]:
     """
     world = current_world()
     assert world is not None, "there is no world to step out of"
-    _thread.world = None
-    _thread.exchange.undo()
+    exchange = _thread.exchange
+
+    def come_back() -> None:
+        # Broken off half-way before: begin with what is the user's.
+        exchange.undo()
+        exchange.make()
+        _thread.world = world
+
     try:
+        _thread.world = None
+        exchange.undo()
         with te.target_override("cpu"):
             yield
     finally:
-        _thread.exchange = _Exchange(world.memory)
-        _thread.world = world
+        _surely(come_back)
