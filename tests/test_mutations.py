@@ -332,7 +332,7 @@ def accept_the_first_round(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recursion.Outcome, "settled", True)
 
 
-def nothing_refuses(self, message):
+def nothing_refuses(self, message, *more):
     """Object mode goes on to whatever Numba makes of it."""
 
 

@@ -236,6 +236,7 @@ def findings_from(
 
     Examples
     --------
+    >>> from alloccheck.analysis.summary import Witness
     >>> witness = Witness(Effect.ALLOCATE, Path.RAISE, Occasion.EVERY_CALL,
     ...                   "NRT_Allocate", "takes memory", "nrt.cpp:1", ())
     >>> findings_from([witness], guarantee=Guarantee.NONALLOCATING, ignore_throw=True,

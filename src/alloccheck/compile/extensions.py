@@ -21,6 +21,7 @@ from alloccheck.errors import Unstorable
 from numba.core import datamodel, imputils, pythonapi, registry, types
 from numba.core.cpu_options import InlineOptions
 from numba.core.dispatcher import Dispatcher
+from numba.core.extending import _Intrinsic
 from numba.core.rewrites.registry import rewrite_registry
 from numba.core.typing import templates
 from numba.core.typing.typeof import typeof_impl
@@ -112,6 +113,10 @@ def _foreign_keys(keys: Iterable[Any]) -> Iterator[Any]:
     for one in keys:
         if isinstance(one, tuple):
             yield from _foreign_keys(one)
+        elif isinstance(one, _Intrinsic):
+            # Whoever meets it has no key; to all others it is nothing.
+            if is_foreign(one._defn):
+                yield one._defn
         elif isinstance(one, python_types.FunctionType):
             if is_foreign(one):
                 yield one
