@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-THRESHOLDS = (100_000, 20, 20)
+THRESHOLDS = (300_000, 20, 20)
 """Objects before a collection of the youngest, and so on; see :func:`gc.set_threshold`."""
 
 
