@@ -630,6 +630,59 @@ def test_no_module_of_numbas_is_first_imported_inside_a_world():
     assert [name for name in done.stdout.split() if name.startswith("numba.")] == []
 
 
+SCIPY = """
+import sys
+
+import numpy as np
+from numba import njit
+
+from alloccheck import analyze, hermetic
+
+def half(x):
+    return 0.5 * x
+
+def product(a, b):
+    return np.dot(a, b)
+
+assert analyze(half, "float64(float64)").ok
+assert "scipy.linalg" not in sys.modules, "the whole of it was imported for nothing"
+from numba.np import arraymath, linalg
+assert arraymath._HAVE_BLAS and arraymath.ensure_blas is linalg.ensure_blas
+a = np.ones((2, 2))
+assert hermetic(product)(a, a)[0, 0] == njit(product)(a, a)[0, 0] == 2.0
+assert "scipy.linalg" in sys.modules
+assert hermetic(lambda x: np.cov(x)[0, 1])(np.array([[0.0, 2.0], [1.0, 3.0]])) == 2.0
+"""
+WITHOUT_SCIPY = """
+import sys
+
+sys.modules["scipy"] = None
+import numpy as np
+from numba import njit
+
+from alloccheck import CompileError, hermetic
+
+assert hermetic(lambda x: 0.5 * x)(3.0) == 1.5
+from numba.np import arraymath
+assert not arraymath._HAVE_BLAS
+for make, expected in ((njit, ImportError), (hermetic, CompileError)):
+    try:
+        make(lambda a: np.dot(a, a))(np.ones((2, 2)))
+    except expected as error:
+        assert "scipy" in str(error)
+    else:
+        raise AssertionError(make)
+"""
+
+
+@pytest.mark.parametrize("program", [SCIPY, WITHOUT_SCIPY], ids=["with SciPy", "without"])
+def test_scipy_is_imported_where_it_is_called(program, tmp_path):
+    file = tmp_path / "program.py"
+    file.write_text(program)
+    done = subprocess.run([sys.executable, file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_numbas_runtime_is_compiled_in_the_users_context_and_keeps_no_world():
     program = """
 import gc, weakref

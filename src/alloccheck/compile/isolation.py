@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -192,8 +191,7 @@ def install() -> None:
     # be bound to it for ever.
     registry.cpu_target._toplevel_typing_context  # noqa: B018
     registry.cpu_target._toplevel_target_context  # noqa: B018
-    for name in numba_internals.IMPORTED_ON_DEMAND:
-        importlib.import_module(name)
+    numba_internals.import_on_demand()
     te.target_registry[TARGET] = HermeticCPU
     types.Dispatcher.dispatcher = property(_dispatcher, doc=_dispatcher_property.__doc__)
     registry.CPUTarget.typing_context = property(_typing_context, doc=_typing_property.__doc__)

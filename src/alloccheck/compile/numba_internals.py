@@ -9,7 +9,11 @@ after this gate has passed. Knows nothing of analysis or reports.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -152,6 +156,9 @@ REQUIRED: tuple[tuple[str, str], ...] = (
 REQUIRED_LATER: tuple[tuple[str, str], ...] = (
     ("numba.np.arrayobj", "extents_may_overlap"),
     ("numba.np.arrayobj", "get_array_memory_extents"),
+    ("numba.np.linalg", "ensure_blas"),
+    ("numba.np.arraymath", "ensure_blas"),
+    ("numba.np.arraymath", "_HAVE_BLAS"),
 )
 """As `REQUIRED`, checked by who uses them: Numba itself loads their modules when it compiles."""
 
@@ -172,6 +179,39 @@ _SIGNATURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     ("numba.core.ccallback", "CFunc.compile", ()),
 )
+
+
+def import_on_demand() -> None:
+    """Import what Numba imports when it first compiles, but for the whole of SciPy's ``linalg``.
+
+    To see whether there is a BLAS, Numba imports it, which takes as long as all else in the first
+    compile of a small function. That the file is there tells as much; whatever calls BLAS imports
+    it, and complains if that fails, when it is compiled.
+    """
+    linalg: Any = importlib.import_module("numba.np.linalg")
+    if "numba.np.arraymath" not in sys.modules and _is_blas_installed():
+        numba_own = linalg.ensure_blas
+        linalg.ensure_blas = _nothing
+        try:
+            arraymath: Any = importlib.import_module("numba.np.arraymath")
+        finally:
+            linalg.ensure_blas = numba_own
+        arraymath.ensure_blas = numba_own
+    for name in IMPORTED_ON_DEMAND:
+        importlib.import_module(name)
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _is_blas_installed() -> bool:
+    spec = importlib.util.find_spec("scipy")
+    return spec is not None and any(
+        Path(folder, "linalg", f"cython_blas{suffix}").exists()
+        for folder in spec.submodule_search_locations or ()
+        for suffix in EXTENSION_SUFFIXES
+    )
 
 
 def _resolve(module: str, dotted: str) -> Any:
