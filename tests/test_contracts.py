@@ -507,3 +507,12 @@ def test_symbols_are_found_without_reading_all_tables() -> None:
     asked |= {one.replace("*", "anything") for one in asked}
     asked |= {"no such symbol", "PyExc_", "effects", "source", 'quoted"name', ""}
     assert {one: short(one) for one in asked} == {one: whole(one) for one in asked}
+
+
+def test_tables_spell_symbols_plainly() -> None:
+    texts = "".join(
+        one.read_text(encoding="utf-8")
+        for one in files("alloccheck.analysis").joinpath("contract_tables").iterdir()
+        if one.name.endswith(".toml")
+    )
+    assert all(f'"{entry.symbol}"' in texts for entry in load_contracts().entries)

@@ -6,6 +6,7 @@ user's own contracts come from: they arrive as text or as a mapping, with the na
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -278,15 +279,28 @@ def contract_lookup(extra: Iterable[Contract] = ()) -> Callable[[str], Contract 
 
 
 def _builtin_lookup(symbol: str) -> Contract | None:
-    # Parsing all tables takes longer than most checks: look for the name in their text first.
-    # One that is spelt otherwise there, or only matched by a pattern, is found by the long way.
+    # Parsing all tables takes longer than most checks: only those are parsed whose text has the
+    # name, or a pattern that fits it, in quotes. A table that spells a symbol otherwise (with an
+    # escape) is refused by a test.
     quoted = f'"{symbol}"'
     for name, text in _texts().items():
         if quoted in text:
             for entry in _entries(name):
                 if entry.symbol == symbol:
                     return entry
-    return _builtin().lookup(symbol)
+    fitting = {name for name, pattern in _quoted_patterns() if _overlap(pattern, symbol)}
+    entries = (entry for name in fitting for entry in _entries(name) if entry.is_pattern)
+    return min((one for one in entries if one.matches(symbol)), key=_specificity, default=None)
+
+
+@cache
+def _quoted_patterns() -> tuple[tuple[str, str], ...]:
+    """Return every text in quotes with a star in it, with its table: patterns are among them."""
+    return tuple(
+        (name, found)
+        for name, text in _texts().items()
+        for found in re.findall(r'"([^"\n]*\*[^"\n]*)"', text)
+    )
 
 
 @cache
