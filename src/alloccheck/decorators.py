@@ -224,8 +224,10 @@ def _load_checker() -> None:
     A store may make it needless.
     """
     from alloccheck import check, crosscheck  # noqa: F401
+    from alloccheck.analysis.contracts import contract_lookup
 
     crosscheck.load()
+    contract_lookup()("NRT_incref")  # reads the table that nearly every function needs
 
 
 def _signatures(target: Any) -> tuple[Any, ...] | None:
