@@ -77,7 +77,21 @@ def prove(job: CompileJob, policy: Policy) -> Verdict:
     Verdict
         Whether or not the guarantee holds.
     """
-    built = build(job)
+    return judge(job, build(job), policy)
+
+
+def judge(job: CompileJob, built: Built, policy: Policy) -> Verdict:
+    """Check what was built of a job; one build serves any number of policies.
+
+    Parameters
+    ----------
+    job : CompileJob
+        The question.
+    built : Built
+        What `build` made of it.
+    policy : Policy
+        What is asked of it.
+    """
     started = time.perf_counter()
     entries = (*_entry_symbols(built, policy), *_later_entries(built.artifact))
     programs = [read_module(built.listing, one) for one in entries]

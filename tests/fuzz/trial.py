@@ -1,34 +1,33 @@
-"""One trial: a random program, a random history, both questions, and what it really does."""
+"""One trial: a program under a random history and options, judged, and what it really does."""
 
 from __future__ import annotations
 
-import importlib.util
-import random
+import hashlib
+import json
+import os
 import sys
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
-import alloccheck
 from alloccheck import oracle
-from alloccheck.effects import Guarantee
-from fuzz.programs import program
+from alloccheck.oracle import WorkerCrashed, WorkerTimeout
+from fuzz import values
+from fuzz.subject import QUESTIONS, argument, judged, verdicts_of
 
-OPTIONS = ({}, {}, {"fastmath": True}, {"boundscheck": True}, {"error_model": "numpy"})
-INPUTS = 3
+SECONDS = 60.0
+"""For one input of one program; the compile is part of the first."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a program under one guarantee.
+    """What came of a program under one question.
 
     Parameters
     ----------
     seed : int
         The program.
-    guarantee : Guarantee
+    question : str
         What was asked.
     proved : bool
         The answer.
@@ -37,11 +36,11 @@ class Outcome:
     returned : int
         How many of the calls returned; the others raised.
     refutations : tuple of str
-        What calls that returned did against the guarantee.
+        What the calls that the question speaks of did against it.
     """
 
     seed: int
-    guarantee: Guarantee
+    question: str
     proved: bool
     causes: tuple[str, ...]
     returned: int
@@ -58,116 +57,70 @@ class Outcome:
         return not self.proved and self.returned > 0 and not self.refutations
 
 
-@cache
-def loaded(path: str) -> ModuleType:
-    """The module of a program, the same for all its parts."""
-    name = f"fuzz_{Path(path).stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+def witness() -> AbstractContextManager[oracle.Oracle]:
+    """A measuring process that finds the modules of these tests."""
+    tests = str(Path(__file__).parents[1])
+    paths = os.pathsep.join((tests, *(one for one in sys.path if one)))
+    return oracle.Oracle(environment={"PYTHONPATH": paths, "PYTHONWARNINGS": "ignore"})
 
 
-@cache
-def _checked(path: str, options: tuple[tuple[str, Any], ...]) -> Any:
-    """The function of a program, bound to the code that was judged."""
-    module = loaded(path)
-    function = alloccheck.check_allocs(on_failure="report", **dict(options))(module.f.py_func)
-    function.compile(module.SIGNATURE)
-    return function
-
-
-def checked(path: str, options: tuple[tuple[str, Any], ...]) -> Any:
-    """The same function at every call, under a name that travels."""
-    return _checked(path, options)
-
-
-@cache
-def arguments(path: str, k: int) -> tuple[Any, ...]:
-    """The arguments of one call, made together because they overlap."""
-    return tuple(loaded(path).arguments(k))
-
-
-def argument(path: str, k: int, index: int) -> Any:
-    """One of the arguments of a call."""
-    return arguments(path, k)[index]
-
-
-def history(module: ModuleType, rng: random.Random) -> None:
-    """Let stock Numba, or the checker, compile some of a program first."""
-    kind = rng.randrange(4)
-    if kind == 1:
-        module.f.compile(module.SIGNATURE)
-    elif kind == 2:
-        module.scale(1.0)
-        module.factorial(3)
-        module.odd(3)
-    elif kind == 3:
-        alloccheck.analyze(module.even, "(int64,)", fastmath=True)
-        alloccheck.analyze(module.scale, "(float64,)")
-
-
-def trial(seed: int, folder: Path, witness: oracle.Oracle, *, all_programs: bool) -> list[Outcome]:
+def trial(
+    seed: int, text: str, folder: Path, measuring: oracle.Oracle, *, all_programs: bool
+) -> list[Outcome]:
     """Judge a program and measure it.
 
     Parameters
     ----------
     seed : int
-        Of program, history and options.
+        Of history, options and arguments.
+    text : str
+        The program's module.
     folder : Path
-        Where its module is written.
-    witness : Oracle
-        What measures.
+        Where it is written.
+    measuring : Oracle
+        From `witness`.
     all_programs : bool
         Measure what is not proved as well, to find false alarms.
 
     Raises
     ------
-    AllocCheckException
+    RemoteError
         When the program does not compile.
+    WorkerCrashed, WorkerTimeout
+        When it ended the measuring process, or did not end.
     """
-    path = folder / f"program_{seed}.py"
-    path.write_text(program(seed))
-    module, rng = loaded(str(path)), random.Random(seed)
-    options = rng.choice(OPTIONS)
-    history(module, rng)
-    reports = {
-        guarantee: alloccheck.analyze(
-            module.f.py_func, module.SIGNATURE, guarantee=guarantee, **options
-        )
-        for guarantee in Guarantee
-    }
-    refuted: dict[Guarantee, list[str]] = {guarantee: [] for guarantee in Guarantee}
-    returned = 0
-    if all_programs or any(report.ok for report in reports.values()):
-        function = oracle.made_by(checked, str(path), tuple(options.items()))
-        number = len(arguments(str(path), 0))
-        for k in range(INPUTS):
-            made = [oracle.made_by(argument, str(path), k, i) for i in range(number)]
-            counts = witness.count(function, *made, calls=2)
-            assert counts.artifact, "what was counted is not the code that was judged"
-            for call, counted in enumerate(counts.calls):
-                if counted.outcome != "returned":
-                    continue
-                returned += 1
-                for guarantee, report in reports.items():
-                    prefix = f"input {k} call {call}: "
-                    forbidden = [
-                        f"{prefix}{tally.category.effect} by {tally.name} x {tally.count}"
-                        for tally in counted.tallies
-                        if tally.category.effect in guarantee.forbidden
-                    ]
-                    refuted[guarantee] += forbidden
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    path = folder / f"program_{seed}_{digest}.py"
+    path.write_text(text)
+    verdicts_of(str(path)).unlink(missing_ok=True)
+    subject = oracle.made_by(judged, str(path), seed, all_programs)
+    calls = []
+    for k in range(len(values.SIZES)):
+        made = [oracle.made_by(argument, str(path), seed, k, i) for i in range(len(values.SIGNATURE))]
+        try:
+            counts = measuring.count(subject, *made, calls=2, timeout=SECONDS)
+        except oracle.RemoteError as error:
+            if error.kind != "Unmeasured":
+                raise
+            break
+        assert counts.artifact, "what was counted is not the code that was judged"
+        calls += [(f"input {k} call {i}", one) for i, one in enumerate(counts.calls)]
+    verdicts = json.loads(verdicts_of(str(path)).read_text())
+    returned = sum(one.outcome == "returned" for _, one in calls)
     return [
         Outcome(
             seed,
-            guarantee,
-            report.ok,
-            tuple(sorted({f"{one.code} {one.symbol}" for one in report.findings})),
+            name,
+            verdicts[name]["proved"],
+            tuple(verdicts[name]["causes"]),
             returned,
-            tuple(refuted[guarantee]),
+            tuple(
+                f"{label}, which {call.outcome}: {tally.category.effect} by {tally.name} x {tally.count}"
+                for label, call in calls
+                if call.outcome == "returned" or not policy.ignore_throw
+                for tally in call.tallies
+                if tally.category.effect in policy.guarantee.forbidden
+            ),
         )
-        for guarantee, report in reports.items()
+        for name, policy in QUESTIONS.items()
     ]

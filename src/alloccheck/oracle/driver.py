@@ -209,15 +209,15 @@ def _symbols(library: Any) -> Iterable[tuple[int, str]]:
 
 
 def drive(entry: Entry, window: Window) -> Any:
-    """Return a dispatcher of one overload that calls the entry inside an open window.
+    """Return a dispatcher of one overload that calls such an entry inside an open window.
 
-    It takes the folded values without the omitted ones, returns what the entry returns, and raises
-    what the entry raises.
+    It takes the entry's address and the folded values without the omitted ones, returns what the
+    entry returns, and raises what the entry raises. It serves all entries of the same types.
 
     Parameters
     ----------
     entry : Entry
-        What to call.
+        What to call, or another of the same convention and types.
     window : Window
         How to count.
     """
@@ -225,8 +225,8 @@ def drive(entry: Entry, window: Window) -> Any:
     names = ", ".join(f"a{i}" for i in _passed(entry))
     comma = "," if names else ""
     scope: dict[str, Any] = {"invoke": _invocation(entry, window)}
-    exec(f"def driver({names}):\n    return invoke(({names}{comma}))\n", scope)
-    argtypes = tuple(_plain(entry.argtypes[i]) for i in _passed(entry))
+    exec(f"def driver(target, {names}):\n    return invoke(target, ({names}{comma}))\n", scope)
+    argtypes = (types.uintp, *map(_plain, (entry.argtypes[i] for i in _passed(entry))))
     return numba.njit(argtypes)(scope["driver"])
 
 
@@ -244,7 +244,7 @@ def _invocation(entry: Entry, window: Window) -> Any:
     passed = _passed(entry)
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        values = cgutils.unpack_tuple(builder, arguments[0], len(passed))
+        values = cgutils.unpack_tuple(builder, arguments[1], len(passed))
         given = dict(zip(passed, values, strict=True))
         flat = [
             given[i] if i in given else context.get_constant_null(t)
@@ -261,7 +261,7 @@ def _invocation(entry: Entry, window: Window) -> Any:
             value = context.add_dynamic_addr(builder, address, info="measured")
             return builder.bitcast(value, kind.as_pointer())
 
-        target = pointer(entry.address, shape)
+        target = builder.inttoptr(arguments[0], shape.as_pointer())
         action = ir.FunctionType(ir.VoidType(), ())
         opens, closes = pointer(window.open, action), pointer(window.close, action)
         builder.call(opens, ())
@@ -281,7 +281,7 @@ def _invocation(entry: Entry, window: Window) -> Any:
         return imputils.impl_ret_new_ref(context, builder, entry.restype, result)
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def invoke(typingctx: Any, arguments: Any) -> Any:
-        return entry.restype(arguments), code
+    def invoke(typingctx: Any, target: Any, arguments: Any) -> Any:
+        return entry.restype(target, arguments), code
 
     return invoke

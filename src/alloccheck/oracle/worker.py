@@ -33,14 +33,17 @@ _GRACE = 10
 class Worker:
     """Measures functions of this process.
 
-    Drivers are kept: a second measurement of an overload costs the calls alone.
+    Drivers are kept: a second measurement of an overload, or one of another with the same types,
+    costs the calls alone.
     """
 
     def __init__(self) -> None:
         self._interposer = Interposer()
         self.coverage = self._interposer.coverage
         self._window = Window(self._interposer.arm_address, self._interposer.disarm_address)
-        self._drivers: dict[int, tuple[Entry, Any]] = {}
+        self._drivers: dict[tuple[Any, ...], Any] = {}
+        self._measured: dict[int, Entry] = {}
+        """By address. Code that was measured stays, as do values that it may have made."""
 
     def measure(self, request: dict[str, Any], blobs: tuple[bytes, ...]) -> transport.Message:
         """Answer a request to count."""
@@ -70,21 +73,24 @@ class Worker:
         return transport.Message(head, parts)
 
     def _driver(self, entry: Entry) -> Any:
-        known = self._drivers.get(entry.address)
-        if known is not None and known[0].owner is entry.owner:
-            return known[1]
-        driver = drive(entry, self._window)
-        (compiled,) = driver.overloads.values()
-        own = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
-        self._interposer.watch([*entry.symbols, (own, DRIVER)])
-        self._drivers[entry.address] = entry, driver
+        kind = (entry.convention, entry.restype, entry.argtypes)
+        driver = self._drivers.get(kind)
+        if driver is None:
+            driver = self._drivers[kind] = drive(entry, self._window)
+            (compiled,) = driver.overloads.values()
+            own = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+            self._interposer.watch([(own, DRIVER)])
+        known = self._measured.get(entry.address)
+        if known is None or known.owner is not entry.owner:
+            self._measured[entry.address] = entry
+            self._interposer.watch(entry.symbols)
         return driver
 
     def _call(self, entry: Entry, driver: Any, values: Sequence[Any]) -> CallCounts:
         given = [v for v in values if not isinstance(v, types.Omitted)]
         outcome, exception, result = "returned", None, None
         try:
-            result = driver(*given)
+            result = driver(entry.address, *given)
         except Exception as error:  # whatever the measured function raises
             outcome, exception = "raised", f"{type(error).__name__}: {error}"
         window = self._interposer.read()
