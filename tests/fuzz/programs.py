@@ -2,7 +2,7 @@
 
 A program is a function `f` of the arguments in `values.py`, some of which overlap in memory. It
 does a few random things with them, and calls helpers that were compiled with flags of their own.
-About six of ten are made of quiet statements alone.
+About two of three are made of quiet statements alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OPTIONS = (
     *("", "", "(fastmath=True)", "(boundscheck=True)", "(error_model='numpy')"),
     *("(inline='always')", "(forceinline=True)", "(nogil=True)"),
 )
-QUIET_SHARE = 0.6
+QUIET_SHARE = 0.65
 LOUD_SHARE = 0.3
 """Of the statements of a program that is not quiet."""
 
@@ -67,11 +67,7 @@ class _Writer:
         elif kind < 0.91:
             self.attempt(depth, nested)
         elif kind < 0.96:
-            inner = self.name("inner")
-            self.put(depth, f"def {inner}(v):")
-            self.put(depth + 1, f"return {self.among(words.QUIET_INNER, words.LOUD_INNER)}")
-            call = self.rng.choice(("{}(1.0)", "apply({}, a)", "{}(n)", "folded({}, x)"))
-            self.put(depth, f"acc += {call.format(inner)}")
+            self.inner_function(depth)
         else:
             view = self.name("z")
             chosen = self.among(words.QUIET_VIEWS, words.LOUD_VIEWS)
@@ -86,6 +82,18 @@ class _Writer:
         self.put(depth + 1, f"if {turn} > {self.rng.choice(('n', '3', 'x.size'))}:")
         self.put(depth + 2, "break")
         self.block(depth + 1, nested - 1)
+
+    def inner_function(self, depth: int) -> None:
+        inner = self.name("inner")
+        if self.rng.random() < 0.5:
+            returned = self.among(words.QUIET_INNER, words.LOUD_INNER)
+            call = self.rng.choice(("{}(1.0)", "{}(n)"))
+        else:
+            returned = self.among(words.QUIET_PASSED, words.LOUD_PASSED)
+            call = self.rng.choice(("apply({}, a)", "folded({}, x)", "twice({}, 0.5)"))
+        self.put(depth, f"def {inner}(v):")
+        self.put(depth + 1, f"return {returned}")
+        self.put(depth, f"acc += {call.format(inner)}")
 
     def attempt(self, depth: int, nested: int) -> None:
         rng = self.rng
@@ -121,7 +129,7 @@ def program(seed: int) -> str:
     """
     rng = random.Random(seed)
     writer = _Writer(rng, quiet=rng.random() < QUIET_SHARE)
-    for _ in range(rng.randint(1, 3)):
+    for _ in range(rng.randint(1, 3 if writer.quiet else 2)):
         writer.statement(1, 2)
     body = "\n".join(writer.lines)
     choices = {

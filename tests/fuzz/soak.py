@@ -6,47 +6,118 @@ import argparse
 import sys
 import tempfile
 import time
-import warnings
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from alloccheck import oracle
-from alloccheck.errors import AllocCheckException
-from fuzz.trial import Outcome, trial
+from alloccheck.oracle import OracleError
+from fuzz.minimise import minimised
+from fuzz.programs import program
+from fuzz.subject import QUESTIONS, setting
+from fuzz.trial import Outcome, trial, witness
+
+PROGRAMS_A_PROCESS = 100
+"""So many are compiled in one measuring process: long enough for a history, short of its memory."""
 
 
-def soak(seeds: range, seconds: float) -> tuple[list[Outcome], int]:
-    """Return what came of each program, and how many did not compile.
+@dataclass(frozen=True)
+class Rejected:
+    """A program of which nothing was learnt.
 
-    No program is begun after so many seconds.
+    Parameters
+    ----------
+    seed : int
+        The program.
+    kind : str
+        Name of the error.
+    message : str
+        Its end.
+    """
+
+    seed: int
+    kind: str
+    message: str
+
+    @property
+    def fatal(self) -> bool:
+        """Whether it is no ordinary error of a program that does not compile."""
+        return self.kind in ("WorkerCrashed", "WorkerTimeout")
+
+
+def soak(seeds: range, seconds: float, folder: Path) -> Iterator[Rejected | list[Outcome]]:
+    """Try one program after the other; none is begun after so many seconds.
+
+    Parameters
+    ----------
+    seeds : range
+        Of the programs.
+    seconds : float
+        When to stop.
+    folder : Path
+        Where the programs are written.
     """
     started = time.monotonic()
-    found: list[Outcome] = []
-    rejected = 0
-    tests = str(Path(__file__).parents[1])
-    paths = ":".join((tests, *(one for one in sys.path if one)))
-    environment = {"PYTHONPATH": paths, "PYTHONWARNINGS": "ignore"}
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        oracle.Oracle(environment=environment) as witness,
-    ):
-        for seed in seeds:
+    with ExitStack() as stack:
+        for number, seed in enumerate(seeds):
             if time.monotonic() - started > seconds:
-                break
+                return
+            if number % PROGRAMS_A_PROCESS == 0:
+                stack.close()
+                measuring = stack.enter_context(witness())
             try:
-                outcomes = trial(seed, Path(folder), witness, all_programs=True)
-            except (AllocCheckException, oracle.RemoteError) as error:
-                rejected += 1
-                print(f"program {seed}: {type(error).__name__}: {str(error)[-300:]!r}")
-                continue
-            found += outcomes
-            for one in outcomes:
-                if one.false_proof:
-                    print(f"FALSE PROOF, {one.guarantee}: {one.refutations}")
-                    print((Path(folder) / f"program_{seed}.py").read_text(), flush=True)
-    return found, rejected
+                yield trial(seed, program(seed), folder, measuring, all_programs=True)
+            except OracleError as error:
+                kind = getattr(error, "kind", type(error).__name__)
+                yield Rejected(seed, kind, str(error)[-300:])
+
+
+def still_refuted(outcome: Outcome, text: str, folder: Path, measuring: oracle.Oracle) -> bool:
+    """Whether a smaller program is proved and refuted under the same question.
+
+    Parameters
+    ----------
+    outcome : Outcome
+        The false proof.
+    text : str
+        The smaller program; the setting is the same.
+    folder, measuring
+        As `trial` takes them.
+    """
+    try:
+        found = trial(outcome.seed, text, folder, measuring, all_programs=False)
+    except OracleError:
+        return False
+    return any(one.false_proof and one.question == outcome.question for one in found)
+
+
+def explained(outcome: Outcome, folder: Path) -> str:
+    """Return the text for a false proof: what was seen, the setting, and the smallest program.
+
+    Parameters
+    ----------
+    outcome : Outcome
+        The false proof.
+    folder : Path
+        Where programs are written.
+    """
+    options, overlap, history = setting(outcome.seed)
+    text = program(outcome.seed)
+    with witness() as measuring:
+        if still_refuted(outcome, text, folder, measuring):
+            text = minimised(text, lambda one: still_refuted(outcome, one, folder, measuring))
+            size = "the smallest program that shows it"
+        else:
+            size = "the whole program; alone, in a new process, it is not refuted"
+    return (
+        f"FALSE PROOF, {outcome.question}: {'; '.join(outcome.refutations)}\n"
+        f"seed {outcome.seed}, options {options}, arrays x and y {overlap}, history {history}; "
+        f"{size}:\n\n{text}"
+    )
 
 
 def main() -> int:
@@ -56,24 +127,48 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so long")
     asked = parser.parse_args()
-    warnings.simplefilter("ignore")
-    seeds = range(asked.first, asked.first + asked.number)
-    found, rejected = soak(seeds, asked.seconds)
-    print(f"programs {len({one.seed for one in found})}, not compiled {rejected} more")
-    for guarantee in dict.fromkeys(one.guarantee for one in found):
-        mine = [one for one in found if one.guarantee is guarantee and one.returned]
+    outcomes: list[Outcome] = []
+    rejected: list[Rejected] = []
+    with tempfile.TemporaryDirectory() as folder:
+        seeds = range(asked.first, asked.first + asked.number)
+        for one in soak(seeds, asked.seconds, Path(folder)):
+            if isinstance(one, Rejected):
+                rejected.append(one)
+                print(f"program {one.seed}: {one.kind}: {one.message!r}", flush=True)
+                continue
+            outcomes += one
+            for false in (found for found in one if found.false_proof):
+                print(explained(false, Path(folder)), flush=True)
+    print(table(outcomes, rejected))
+    failed = any(one.false_proof for one in outcomes) or any(one.fatal for one in rejected)
+    return 1 if failed else 0
+
+
+def table(outcomes: list[Outcome], rejected: list[Rejected]) -> str:
+    """Return the rates, and the causes of the alarms, as text.
+
+    Parameters
+    ----------
+    outcomes : list of Outcome
+        Of all programs that were judged.
+    rejected : list of Rejected
+        The others.
+    """
+    judged = len({one.seed for one in outcomes})
+    lines = [f"programs judged {judged}, not compiled or not measured {len(rejected)}"]
+    for question in QUESTIONS:
+        mine = [one for one in outcomes if one.question == question and one.returned]
         proved = [one for one in mine if one.proved]
         quiet = [one for one in mine if not one.refutations]
         alarms = [one for one in mine if one.alarm]
-        print(
-            f"{guarantee}: judged and measured {len(mine)}, proved {len(proved)}, "
+        lines.append(
+            f"{question}: measured {len(mine)}, proved {len(proved)}, "
             f"false proofs {sum(one.false_proof for one in mine)}, "
             f"never did it {len(quiet)}, of these not proved {len(alarms)}"
         )
         causes = Counter(cause for one in alarms for cause in one.causes)
-        for cause, number in causes.most_common():
-            print(f"    {number:4} {cause}")
-    return 1 if any(one.false_proof for one in found) else 0
+        lines += [f"    {number:4} {cause}" for cause, number in causes.most_common()]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ import numba
 from alloccheck.check import Policy, judge
 from alloccheck.compile.artifact import Artifact, build
 from alloccheck.compile.target import make_job
-from alloccheck.errors import AllocCheckException
 from alloccheck.effects import Guarantee
+from alloccheck.errors import AllocCheckException
 from fuzz import values
 
 QUESTIONS = {

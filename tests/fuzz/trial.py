@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from alloccheck import oracle
-from alloccheck.oracle import WorkerCrashed, WorkerTimeout
+from alloccheck.effects import Guarantee
 from fuzz import values
 from fuzz.subject import QUESTIONS, argument, judged, verdicts_of
 
@@ -92,11 +92,12 @@ def trial(
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     path = folder / f"program_{seed}_{digest}.py"
     path.write_text(text)
-    verdicts_of(str(path)).unlink(missing_ok=True)
     subject = oracle.made_by(judged, str(path), seed, all_programs)
     calls = []
     for k in range(len(values.SIZES)):
-        made = [oracle.made_by(argument, str(path), seed, k, i) for i in range(len(values.SIGNATURE))]
+        made = [
+            oracle.made_by(argument, str(path), seed, k, i) for i in range(len(values.SIGNATURE))
+        ]
         try:
             counts = measuring.count(subject, *made, calls=2, timeout=SECONDS)
         except oracle.RemoteError as error:
@@ -115,12 +116,19 @@ def trial(
             tuple(verdicts[name]["causes"]),
             returned,
             tuple(
-                f"{label}, which {call.outcome}: {tally.category.effect} by {tally.name} x {tally.count}"
+                f"{label}, which {call.outcome}: {did}"
                 for label, call in calls
                 if call.outcome == "returned" or not policy.ignore_throw
-                for tally in call.tallies
-                if tally.category.effect in policy.guarantee.forbidden
+                for did in _forbidden(call, policy.guarantee)
             ),
         )
         for name, policy in QUESTIONS.items()
+    ]
+
+
+def _forbidden(call: oracle.CallCounts, guarantee: Guarantee) -> list[str]:
+    return [
+        f"{one.category.effect} by {one.name} x {one.count}"
+        for one in call.tallies
+        if one.category.effect in guarantee.forbidden
     ]
