@@ -13,12 +13,12 @@ from typing import Any
 
 from alloccheck.compile import numba_internals
 from alloccheck.compile.disjoint import ALL, disjoint_names
+from alloccheck.compile.views import ViewLower, without_copies
 from alloccheck.errors import Refused
 
 # isort: split
 from numba.core import ir, types
 from numba.core.compiler_machinery import register_pass
-from numba.core.lowering import Lower
 from numba.core.typed_passes import NativeLowering
 from numba.np import arrayobj
 
@@ -31,7 +31,7 @@ _VIEW_METHODS = frozenset({"reshape", "transpose", "ravel", "view"})
 """Methods of arrays that return parts of them, or copies."""
 
 
-class _DisjointLower(Lower):  # type: ignore[misc]
+class _DisjointLower(ViewLower):
     """Lowers a function's entry guard, and its assignments between disjoint arguments."""
 
     def pre_lower(self) -> None:
@@ -46,13 +46,8 @@ class _DisjointLower(Lower):  # type: ignore[misc]
         if not (isinstance(inst, ir.SetItem | ir.StaticSetItem) and self._is_disjoint(inst)):
             super().lower_inst(inst)
             return
-        # The compiler lock is held: nobody else lowers meanwhile.
-        numba_own = arrayobj.extents_may_overlap
-        arrayobj.extents_may_overlap = _never_overlap
-        try:
+        with without_copies():
             super().lower_inst(inst)
-        finally:
-            arrayobj.extents_may_overlap = numba_own
 
     def _disjoint_arrays(self) -> dict[str, tuple[Any, Any]]:
         """Return type and value of each array argument that was named."""
@@ -160,10 +155,6 @@ def _definitions(blocks: dict[int, Any]) -> dict[str, list[Any]]:
             if isinstance(statement, ir.Assign):
                 found.setdefault(statement.target.name, []).append(statement.value)
     return found
-
-
-def _never_overlap(context: Any, builder: Any, *extents: Any) -> Any:
-    return context.get_constant(types.boolean, False)
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)

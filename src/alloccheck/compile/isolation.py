@@ -19,12 +19,14 @@ from importlib.machinery import SourceFileLoader
 from typing import TYPE_CHECKING, Any
 
 from alloccheck.compile import numba_internals
+from alloccheck.compile.views import ViewLower
 
 # isort: split
 from numba.core import cpu, errors, lowering, registry, targetconfig, types
 from numba.core import target_extension as te
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.descriptors import TargetDescriptor
+from numba.core.typed_passes import NativeLowering
 from numba.core.types.abstract import _typecache
 from numba.core.typing import templates
 from numba.experimental.jitclass import boxing as jitclass_boxing
@@ -126,6 +128,7 @@ _target_property = registry.CPUTarget.target_context
 _numba_specialize_box = jitclass_boxing._specialize_box
 _numba_new_dispatcher = registry.CPUDispatcher.__init__
 _numba_compile_dispatcher = registry.CPUDispatcher.compile
+_numba_lowering = NativeLowering.lowering_class
 _python_execute_module = SourceFileLoader.exec_module
 
 
@@ -170,6 +173,10 @@ def _compile_dispatcher(self: Any, sig: Any) -> Any:
         return _numba_compile_dispatcher(self, sig)
 
 
+def _lowering_class(self: Any) -> Any:
+    return _numba_lowering.fget(self) if current_world() is None else ViewLower
+
+
 def _execute_module(self: Any, module: Any) -> None:
     # A module that is first imported while we compile is everybody's: its decorators must not
     # find the contexts of a world.
@@ -199,6 +206,7 @@ def install() -> None:
     jitclass_boxing._specialize_box = _specialize_box
     registry.CPUDispatcher.__init__ = _new_dispatcher
     registry.CPUDispatcher.compile = _compile_dispatcher
+    NativeLowering.lowering_class = property(_lowering_class, doc=_numba_lowering.__doc__)
     SourceFileLoader.exec_module = _execute_module  # type: ignore[method-assign]
 
 

@@ -1,0 +1,265 @@
+"""Assignments from one part of an array to another part of it that need no copy.
+
+``x[:n] = x[n:]`` copies the source first when the memory of the two may overlap, and the copy
+allocates. Numba decides that by addresses, while the function runs. Here it is decided by the
+indices, while the function is compiled: parts that cannot share an element, and a part assigned to
+itself, are lowered without the copy. The values are the same; there is only less code. Whatever is
+not understood keeps its copy.
+
+Only statements of one block are looked at: a variable that was not assigned between two of them is
+the same value at both.
+
+Verified on the Numba versions in `numba_internals.VERIFIED_NUMBA`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from alloccheck.compile import numba_internals  # noqa: F401  (the version gate)
+
+# isort: split
+from numba.core import ir, types
+from numba.core.lowering import Lower
+from numba.np import arrayobj
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A value of which only the identity is known: a variable since its n-th assignment."""
+
+    name: str
+    assignment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A slice; each of its members is an int, None or an `Unknown` integer."""
+
+    start: Any
+    stop: Any
+    step: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a basic index takes out of an array: an int, `Unknown` or `Slice` per dimension."""
+
+    array: Any
+    index: tuple[Any, ...]
+
+
+END = "end"
+"""The bound behind the last element."""
+
+WHOLE = Slice(None, None, None)
+
+
+def apart(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Whether two indices of an array can never reach the same element, whatever its shape.
+
+    Parameters
+    ----------
+    one, other : tuple
+        For each dimension an int, an `Unknown` integer or slice, or a `Slice`.
+
+    Examples
+    --------
+    >>> n = Unknown("n", 0)
+    >>> apart((Slice(None, n, None),), (Slice(n, None, None),))
+    True
+    >>> apart((Slice(0, 4, None),), (Slice(-4, None, None),))
+    False
+    """
+    return any(_ranges_apart(*pair) for pair in zip(one, other, strict=True))
+
+
+def _ranges_apart(one: Any, other: Any) -> bool:
+    (low, high), (its_low, its_high) = _bounds(one), _bounds(other)
+    if _never_above(high, its_low) or _never_above(its_high, low):
+        return True
+    if not (isinstance(one, Slice) and isinstance(other, Slice)):
+        return False
+    # A start beyond the end leaves nothing; every other start is taken as it is.
+    step = one.step
+    counted = (step, other.step, low, its_low)
+    return (
+        all(isinstance(number, int) and number >= 0 for number in counted)
+        and step == other.step > 1
+        and (low - its_low) % step != 0
+    )
+
+
+def _bounds(index: Any) -> tuple[Any, Any]:
+    """Return bounds of the elements that an index reaches, as a slice would take them."""
+    if isinstance(index, int):
+        return index, END if index == -1 else index + 1
+    if isinstance(index, Slice):
+        forward = index.step is None or (isinstance(index.step, int) and index.step > 0)
+        if forward:
+            return (
+                0 if index.start is None else index.start,
+                END if index.stop is None else index.stop,
+            )
+    return 0, END
+
+
+def _never_above(one: Any, other: Any) -> bool:
+    """Whether a bound is at or before another in arrays of every size.
+
+    Numba moves both into the array in the same way, which keeps the order of two bounds that are
+    counted from the same end.
+    """
+    if one == 0 or one == other or other == END:
+        return True
+    counted = isinstance(one, int) and isinstance(other, int)
+    return counted and (one < 0) == (other < 0) and one <= other
+
+
+class _Values:
+    """What the variables of a block are, statement by statement."""
+
+    def __init__(self, typeof: Callable[[str], Any]) -> None:
+        self._typeof = typeof
+        self._known: dict[str, Any] = {}
+        self._assigned = 0
+
+    def assign(self, name: str, value: Any) -> None:
+        """Follow one assignment."""
+        self._assigned += 1
+        found = self._of_value(value)
+        self._known[name] = Unknown(name, self._assigned) if found is None else found
+
+    def needless_copy(self, assignment: Any) -> bool:
+        """Whether an item assignment is from an array to itself, in a way that needs no copy."""
+        target = self._part(assignment.target.name, assignment)
+        if target is None:
+            return False
+        source = self._of(assignment.value.name)
+        if source == target.array:
+            source = Part(source, (WHOLE,) * len(target.index))
+        if not (isinstance(source, Part) and source.array == target.array):
+            return False
+        if source.index == target.index:
+            return True  # each element is assigned to itself
+        return self._is_plain_memory(target.array) and apart(source.index, target.index)
+
+    def _is_plain_memory(self, array: Any) -> bool:
+        """Whether different elements of an array lie in different places."""
+        while isinstance(array, Part):
+            array = array.array
+        return self._typeof(array.name).layout in ("C", "F")
+
+    def _of(self, name: str) -> Any:
+        return self._known.get(name, Unknown(name, 0))
+
+    def _of_value(self, value: Any) -> Any:
+        """Return what is known of an assigned value; None: nothing."""
+        if isinstance(value, ir.Var):
+            return self._of(value.name)
+        if isinstance(value, ir.Const | ir.Global | ir.FreeVar):
+            return slice if value.value is slice else _constant(value.value)
+        if not isinstance(value, ir.Expr):
+            return None
+        if value.op == "getitem" or (value.op == "static_getitem" and value.fn is operator.getitem):
+            return self._part(value.value.name, value)
+        if value.op == "build_tuple":
+            return tuple(self._member(one) for one in value.items)
+        if value.op == "call" and self._of(value.func.name) is slice:
+            members = [self._member(one) for one in value.args]
+            if 2 <= len(members) <= 3 and not value.kws and value.vararg is None:
+                return _slice(*members)
+        return None
+
+    def _part(self, array: str, access: Any) -> Part | None:
+        """Return the part of an array that an access reaches, or None if the index is not basic."""
+        kind = self._typeof(array)
+        if not isinstance(kind, types.Array):
+            return None
+        if isinstance(access.index, ir.Var):
+            found = self._of(access.index.name)
+            index = found if isinstance(found, tuple) else self._member(access.index)
+        else:
+            index = _constant(access.index)
+        members = index if isinstance(index, tuple) else (index,)
+        if len(members) > kind.ndim or not all(map(_is_index, members)):
+            return None
+        return Part(self._of(array), (*members, *[WHOLE] * (kind.ndim - len(members))))
+
+    def _member(self, variable: Any) -> Any:
+        """Return what a variable is in an index: something of which `_is_index`, or not."""
+        found, kind = self._of(variable.name), self._typeof(variable.name)
+        if isinstance(kind, types.NoneType):
+            return None
+        if isinstance(found, Unknown):
+            return found if isinstance(kind, types.Integer | types.SliceType) else NOT_BASIC
+        return found if _is_index(found) else NOT_BASIC
+
+
+NOT_BASIC = "not basic"
+"""Stands for a part of an index that is neither an integer nor a slice."""
+
+
+def _is_index(value: Any) -> bool:
+    return type(value) is int or isinstance(value, Slice | Unknown)
+
+
+def _slice(start: Any, stop: Any, step: Any = None) -> Slice | None:
+    """Return a slice, or None when a member is neither an integer nor None."""
+    fit = all(
+        one is None or type(one) is int or isinstance(one, Unknown) for one in (start, stop, step)
+    )
+    return Slice(start, stop, step) if fit else None
+
+
+def _constant(value: Any) -> Any:
+    """Return a constant as a part of an index, or None when it is none."""
+    if type(value) is slice:
+        return _slice(value.start, value.stop, value.step)
+    if type(value) is tuple:
+        return tuple(map(_constant, value))
+    return value if type(value) is int else None
+
+
+@contextlib.contextmanager
+def without_copies() -> Iterator[None]:
+    """Lower array assignments as if the memory of both sides never overlapped.
+
+    Notes
+    -----
+    The compiler lock is held: nobody else lowers meanwhile.
+    """
+    numba_own = arrayobj.extents_may_overlap
+    arrayobj.extents_may_overlap = _never_overlap
+    try:
+        yield
+    finally:
+        arrayobj.extents_may_overlap = numba_own
+
+
+def _never_overlap(context: Any, builder: Any, *extents: Any) -> Any:
+    return context.get_constant(types.boolean, False)
+
+
+class ViewLower(Lower):  # type: ignore[misc]
+    """Lowers functions as Numba does, without the copies that are not needed."""
+
+    def pre_block(self, block: Any) -> None:
+        super().pre_block(block)
+        values = _Values(self.typeof)
+        self._needless = set()
+        for statement in block.body:
+            if isinstance(statement, ir.Assign):
+                values.assign(statement.target.name, statement.value)
+            elif isinstance(statement, ir.SetItem | ir.StaticSetItem) and values.needless_copy(
+                statement
+            ):
+                self._needless.add(id(statement))
+
+    def lower_inst(self, inst: Any) -> None:
+        with without_copies() if id(inst) in self._needless else contextlib.nullcontext():
+            super().lower_inst(inst)
