@@ -129,7 +129,7 @@ def program(seed: int) -> str:
     """
     rng = random.Random(seed)
     writer = _Writer(rng, quiet=rng.random() < QUIET_SHARE)
-    for _ in range(rng.randint(1, 3 if writer.quiet else 2)):
+    for _ in range(rng.randint(1, 2)):
         writer.statement(1, 2)
     body = "\n".join(writer.lines)
     choices = {
