@@ -17,7 +17,7 @@ from numba.core.errors import NumbaError
 from alloccheck import Effect, Path, Refused, analyze, check, hermetic
 from alloccheck.analysis import contracts as table
 from alloccheck.analysis import paths, solve
-from alloccheck.compile import artifact, isolation, recursion, world
+from alloccheck.compile import artifact, isolation, recursion, views, world
 from alloccheck.crosscheck import Comparison
 from alloccheck.errors import AllocCheckException, CompileError
 from alloccheck.findings import findings_from
@@ -336,6 +336,14 @@ def nothing_refuses(self, message, *more):
     """Object mode goes on to whatever Numba makes of it."""
 
 
+def shifted(x):
+    x[1:] = x[:-1]
+
+
+def halved(x):
+    x[:4] = x[4:8]
+
+
 @dataclass(frozen=True)
 class Rule:
     """A rule, how to delete it, and a case that rests on it."""
@@ -450,6 +458,24 @@ RULES = (
         accept_the_first_round,
         recursive_value,
         2.5,
+    ),
+    Rule(
+        "an assignment within one array keeps its copy where the parts may meet",
+        instead(views, "_ranges_apart", lambda one, other: True),
+        lambda: verdict(shifted, "(float64[::1],)"),
+        False,
+    ),
+    Rule(
+        "an assignment within one array has no copy where the parts cannot meet",
+        instead(views, "_ranges_apart", lambda one, other: False),
+        lambda: verdict(halved, "(float64[::1],)"),
+        True,
+    ),
+    Rule(
+        "elements of an array that is not contiguous may lie in one place",
+        instead(views._Values, "_is_plain_memory", lambda self, array: True),
+        lambda: verdict(halved, "(float64[:],)"),
+        False,
     ),
     Rule(
         "object mode is refused by name",
