@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+import numpy as np
 import pytest
 
 from alloccheck.oracle import WorkerCrashed
@@ -13,7 +14,7 @@ from fuzz.minimise import minimised
 from fuzz.programs import program
 from fuzz.subject import QUESTIONS, setting
 from fuzz.trial import Outcome, trial, witness
-from fuzz.values import PARAMETERS, SIZES, arguments
+from fuzz.values import PARAMETERS, SIZES, overlapping
 
 CHUNK = 15
 PROGRAMS = 150
@@ -61,22 +62,33 @@ def test_a_program_has_the_helpers_that_it_names_and_no_others():
         assert defined - {"f"} == (named & set(statements.HELPERS)) - {"Point", "FUNCTIONS"}
 
 
-@pytest.mark.parametrize("k", range(len(SIZES)))
-def test_arguments_overlap_as_the_setting_says(k):
+@pytest.mark.parametrize("size", SIZES)
+def test_arguments_overlap_as_the_setting_says(size):
     places = {}
     for overlap in ("same", "shifted", "apart"):
-        x, y, *_ = made = arguments(k, overlap)
-        assert len(made) == len(PARAMETERS)
+        x, y, s = overlapping(size, overlap)
+        assert x.size == y.size == s.size == size
+        assert np.shares_memory(x, s)
         places[overlap] = (y.ctypes.data - x.ctypes.data) // 8
-    assert places == {"same": 0, "shifted": 1, "apart": SIZES[k]}
+    assert places == {"same": 0, "shifted": 1, "apart": size}
 
 
 def test_a_false_proof_is_found_and_explained_by_the_smallest_program(
     measuring, tmp_path, monkeypatch
 ):
     """The witness itself: a program that allocates, with a verdict that was tampered with."""
-    text = program(2).replace(
-        "    return acc", "    if n == 0:\n        z9 = np.ones(3)\n    return acc"
+    text = (
+        program(2).partition("def f(")[0]
+        + f"""
+def f({", ".join(PARAMETERS)}):
+    acc = a * n
+    for i in range(2):
+        x[i] = acc
+        if n == 0:
+            y[0], acc = np.ones(n + 3).sum(), 2.0
+        acc += 1.0
+    return acc
+"""
     )
     seed = next(one for one in range(99) if setting(one)[0] == {} and setting(one)[2] == 0)
     honest = trial(seed, text, tmp_path, measuring, all_programs=True)

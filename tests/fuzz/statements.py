@@ -377,7 +377,7 @@ box.swap(x)
 box.swap(x[:1])
 np.random.shuffle(x)
 x[x > 100.0] = 0.0
-draw.shuffle(x)
+acc += draw.standard_normal()
 x.sort()
 acc += text.startswith("a") + text.isupper()
 """.strip().splitlines()

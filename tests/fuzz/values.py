@@ -60,6 +60,21 @@ SIZES = (4, 1, 6, 9)
 """Of the arrays, call by call."""
 
 
+def overlapping(size: int, overlap: str) -> tuple[Any, Any, Any]:
+    """Two contiguous arrays and a strided one.
+
+    Parameters
+    ----------
+    size : int
+        Of each.
+    overlap : {"same", "shifted", "apart"}
+        How the first two lie to each other; the third always overlaps with them.
+    """
+    memory = np.linspace(-1.0, 2.0, 2 * size + 1)
+    start = {"same": 0, "shifted": 1, "apart": size}[overlap]
+    return memory[:size], memory[start : size + start], memory[: 2 * size : 2]
+
+
 def arguments(k: int, overlap: str) -> tuple[Any, ...]:
     """Arguments of the call number `k`.
 
@@ -68,11 +83,9 @@ def arguments(k: int, overlap: str) -> tuple[Any, ...]:
     k : int
         Less than the number of `SIZES`.
     overlap : {"same", "shifted", "apart"}
-        How `x` and `y` lie to each other; `s` always overlaps with both.
+        Of `x`, `y` and `s`, see `overlapping`.
     """
     size = SIZES[k]
-    memory = np.linspace(-1.0, 2.0, 2 * size + 1)
-    start = {"same": 0, "shifted": 1, "apart": size}[overlap]
     read_only = np.linspace(0.0, 1.0, size)
     read_only.flags.writeable = False
     side = max(size, 2)  # a matrix of one element would have all layouts
@@ -86,9 +99,7 @@ def arguments(k: int, overlap: str) -> tuple[Any, ...]:
     records = np.zeros(size, RECORD)
     records["a"] = np.linspace(0.0, 1.0, size)
     return (
-        memory[:size],
-        memory[start : size + start],
-        memory[: 2 * size : 2],
+        *overlapping(size, overlap),
         read_only,
         square,
         np.asfortranarray(square * 0.5),
