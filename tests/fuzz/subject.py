@@ -17,11 +17,13 @@ from typing import Any
 
 import numba
 
-from alloccheck.check import Policy, judge
-from alloccheck.compile.artifact import Artifact, build
+from alloccheck.check import judge
+from alloccheck.compile.artifact import build
+from alloccheck.compile.loaded import Artifact
 from alloccheck.compile.target import make_job
 from alloccheck.effects import Guarantee
 from alloccheck.errors import AllocCheckException
+from alloccheck.policy import Policy
 from fuzz import values
 
 QUESTIONS = {

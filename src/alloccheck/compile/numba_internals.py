@@ -137,6 +137,7 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("numba.core.callconv", "CPUCallConv.call_function"),
     ("numba.core.debuginfo", "DIBuilder._di_subroutine_type"),
     ("numba.core.lowering", "get_func_body_first_lineno"),
+    ("numba.core.lowering", "Lower.pre_block"),
     ("numba.core.lowering", "Lower.pre_lower"),
     ("numba.core.lowering", "Lower.lower_inst"),
     ("numba.core.typed_passes", "NativeLowering.lowering_class"),

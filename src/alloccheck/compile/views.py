@@ -20,12 +20,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from alloccheck.compile import numba_internals  # noqa: F401  (the version gate)
+from alloccheck.compile import numba_internals
 
 # isort: split
 from numba.core import ir, types
 from numba.core.lowering import Lower
-from numba.np import arrayobj
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +232,9 @@ def without_copies() -> Iterator[None]:
     -----
     The compiler lock is held: nobody else lowers meanwhile.
     """
+    from numba.np import arrayobj  # Numba has loaded it by now
+
+    numba_internals.require_later()
     numba_own = arrayobj.extents_may_overlap
     arrayobj.extents_may_overlap = _never_overlap
     try:
