@@ -179,6 +179,44 @@ def one_of_two_lists(a, b, n):
     return c[0]
 
 
+@kind("decref of borrowed arguments", V, V, V, N)
+def three_buffers_in_turn(a, b, c, n):
+    for _ in range(n):
+        c[0] = a[0] + b[0]
+        a, b, c = b, c, a
+    return a[0]
+
+
+@kind("decref of borrowed arguments", B, B, N)
+def boxes_in_turn(a, b, n):
+    for _ in range(n):
+        a, b = b, a
+    return a.total
+
+
+@kind("decref of borrowed arguments", V, V, N)
+def another_one_after_an_error(x, y, n):
+    z = x
+    try:
+        if n > 3:
+            z = y
+        z[n] = 1 / (n - 3)
+    except Exception:
+        z = y[1:]
+    finally:
+        z[0] = 1.0
+    return z.size
+
+
+@kind("decref of borrowed arguments", V, V, N, clean=False)
+def a_new_buffer_in_turn(a, b, n):
+    c = np.zeros(8)
+    for _ in range(n):
+        c[0] = a[0] + b[0]
+        a, b, c = b, c, a
+    return a[0]
+
+
 @kind("decref of borrowed arguments", V, V, N, clean=False)
 def one_of_two_arrays_is_new(x, y, n):
     z = x if n < 3 else y + 1.0

@@ -142,6 +142,41 @@ next:
     assert effects(twice.replace("  call void @NRT_decref(ptr %u)\n", "")) == set()
 
 
+ROTATED = """
+{before}
+  br label %loop
+loop:
+  %p = phi ptr [ %arg, %0 ], [ %q, %loop ]
+  %q = phi ptr [ %excinfo, %0 ], [ %r, %loop ]
+  %r = phi ptr [ {third}, %0 ], [ {turned}, %loop ]
+  br i1 %c, label %loop, label %end
+end:
+  %x = phi ptr [ %p, %loop ]
+  %y = phi ptr [ %p, %loop ]
+  %z = select i1 %c, ptr %q, ptr %r
+  call void @NRT_decref(ptr %x)
+  call void @NRT_decref(ptr %y)
+  call void @NRT_decref(ptr %z)
+  call void @NRT_decref(ptr %q)
+  call void @NRT_decref(ptr %r)
+  ret i32 0"""
+
+
+@pytest.mark.parametrize(
+    ("before", "third", "turned", "expected"),
+    [
+        ("", "%retptr", "%p", set()),
+        (MAKE, "%m", "%p", {Effect.FREE}),
+        (LOADED, "%v", "%p", FOREIGN),
+        (LOADED + COUNT, "%v", "%p", FOREIGN),
+        (LOADED, "%retptr", "%v", FOREIGN),
+    ],
+    ids="held own unknown counted_once unknown_later".split(),
+)
+def test_merges_of_what_is_held_are_held_in_every_round(before, third, turned, expected):
+    assert effects(ROTATED.format(before=before, third=third, turned=turned)) == expected
+
+
 def test_a_name_means_a_new_pointer_in_each_round_of_a_loop():
     body = """
   br label %loop

@@ -550,7 +550,7 @@ class _Walk:
                 continue
             value, taken = sources[0], found[0]
             names[name] = taken
-            if value not in before.names:
+            if value not in before.names or taken.tickets == _MANY:
                 continue  # held, of this call, or unknown: there is nothing to hand over
             rest = UNKNOWN
             if value in self.asked and 1 < taken.tickets < _MANY:
@@ -620,8 +620,9 @@ class _Walk:
                 self._write(event, slots)
             elif isinstance(event, Select):
                 found = [self._owned(value, now) for value in event.values]
-                for value in event.values:
-                    names.pop(value, None)
+                for value, owned in zip(event.values, found, strict=True):
+                    if owned.tickets < _MANY:
+                        names.pop(value, None)
                 names[event.name] = found[0].meet(found[1])
             else:
                 self._call(self.function.calls[event], now, names, slots, codes, summaries, decrefs)
