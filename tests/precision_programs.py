@@ -322,6 +322,14 @@ def a_range_from_itself(x, n):
     x[n:] = x[n:]
 
 
+@kind("slice assignment of disjoint or equal ranges", V, M, B)
+def parts_changed_in_place(x, m, b):
+    x[:3] *= 2.0
+    m[0] += m[1]
+    m[:, 2] -= x
+    b.data[1:] /= 3.0
+
+
 @kind("slice assignment of disjoint or equal ranges", M)
 def one_row_from_the_next(m):
     m[0] = m[1]

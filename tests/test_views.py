@@ -139,6 +139,22 @@ def moved(x, n):
     x[:n] = x[n : 2 * n]
 
 
+def scaled_in_place(x, n):
+    x[:n] *= 2.0
+
+
+def other_part_added(x, n):
+    x[n:4] += x[4:6]
+
+
+def row_added(m, n):
+    m[0] += m[n]
+
+
+def column_scaled(m, n):
+    m[:, n] /= 3.0
+
+
 def rows(m, n):
     m[0] = m[1]
 
@@ -168,8 +184,11 @@ GOOD = [
     *((f, V) for f in (halves, parted, from_the_end, interleaved, whole, itself)),
     *((f, V) for f in (backwards_to_itself, by_a_name, in_a_loop, through_a_helper)),
     *((f, M) for f in (rows, columns, last_rows, blocks, a_row_to_all_others, of_a_row)),
-    *((f, F) for f in (rows, columns, blocks)),
-    *((f, S) for f in (whole, itself)),
+    *((f, V) for f in (scaled_in_place, other_part_added)),
+    *((f, M) for f in (row_added, column_scaled)),
+    *((f, F) for f in (rows, columns, blocks, row_added)),
+    *((f, S) for f in (whole, itself, scaled_in_place, other_part_added)),
+    *((f, A) for f in (row_added, column_scaled)),
 ]
 
 
@@ -225,6 +244,15 @@ def part_of_an_earlier_turn(x, n):
         part = row[2:4]
 
 
+def through_a_function(x, n):
+    x[1:] = same(x[:-1])
+
+
+@njit
+def same(x):
+    return x
+
+
 def by_arrays(x, n):
     x[np.array([0, 1])] = x[1:3]
 
@@ -244,6 +272,7 @@ def first_from_last(m, n):
 BAD = [
     *((f, V) for f in (reversed_in_place, shifted, moved_by_one, bound_changed_meanwhile)),
     *((f, V) for f in (other_variable_of_one_name, part_of_an_earlier_turn, by_arrays)),
+    (through_a_function, V),
     *((f, S) for f in (halves, parted, interleaved)),  # elements may share their place
     *((f, A) for f in (rows, columns)),
     *((f, M) for f in (transposed, row_from_column, first_from_last)),

@@ -311,6 +311,17 @@ np.sqrt(np.abs(a) + 1.0)
 smooth(x, y)
 items.reverse()
 table.pop(9, 0.0)
+x[:] = x
+x[:2] = x[2:4]
+x[:n] = x[n : 2 * n]
+x[::2] = x[1::2]
+m[0] = m[1]
+fm[:, 0] = fm[:, 1]
+x[1:] *= 0.5
+x[:1] += y[-1:]
+m[0] -= m[1]
+am[:, 0] /= 2.0
+box.data[:1] += a
 """.strip().splitlines()
 
 LOUD = """
@@ -351,8 +362,6 @@ acc += sum([v for v in x])
 acc += len({n, 2, 3})
 np.random.seed(n)
 x[:] = y
-x[:] = x
-x[:2] = x[2:4]
 y[1:] = y[:-1]
 x[:] = x[::-1]
 x[:] = x * y + a

@@ -3,8 +3,8 @@
 ``x[:n] = x[n:]`` copies the source first when the memory of the two may overlap, and the copy
 allocates. Numba decides that by addresses, while the function runs. Here it is decided by the
 indices, while the function is compiled: parts that cannot share an element, and a part assigned to
-itself, are lowered without the copy. The values are the same; there is only less code. Whatever is
-not understood keeps its copy.
+itself (which is what ``x[:n] *= 2.0`` does in the end), are lowered without the copy. The values
+are the same; there is only less code. Whatever is not understood keeps its copy.
 
 Only statements of one block are looked at: a variable that was not assigned between two of them is
 the same value at both.
@@ -24,6 +24,7 @@ from alloccheck.compile import numba_internals
 
 # isort: split
 from numba.core import ir, types
+from numba.core.errors import NumbaNotImplementedError
 from numba.core.lowering import Lower
 
 
@@ -122,8 +123,9 @@ def _never_above(one: Any, other: Any) -> bool:
 class _Values:
     """What the variables of a block are, statement by statement."""
 
-    def __init__(self, typeof: Callable[[str], Any]) -> None:
+    def __init__(self, typeof: Callable[[str], Any], in_place: Callable[[Any], bool]) -> None:
         self._typeof = typeof
+        self._in_place = in_place
         self._known: dict[str, Any] = {}
         self._assigned = 0
 
@@ -166,6 +168,8 @@ class _Values:
             return None
         if value.op == "getitem" or (value.op == "static_getitem" and value.fn is operator.getitem):
             return self._part(value.value.name, value)
+        if value.op == "inplace_binop" and self._in_place(value):
+            return self._of(value.lhs.name)
         if value.op == "build_tuple":
             return tuple(self._member(one) for one in value.items)
         if value.op == "call" and self._of(value.func.name) is slice:
@@ -252,7 +256,7 @@ class ViewLower(Lower):  # type: ignore[misc]
 
     def pre_block(self, block: Any) -> None:
         super().pre_block(block)
-        values = _Values(self.typeof)
+        values = _Values(self.typeof, self._in_place)
         self._needless = set()
         for statement in block.body:
             if isinstance(statement, ir.Assign):
@@ -261,6 +265,21 @@ class ViewLower(Lower):  # type: ignore[misc]
                 statement
             ):
                 self._needless.add(id(statement))
+
+    def _in_place(self, expression: Any) -> bool:
+        """Whether an expression such as ``x += y`` returns `x`, being Numba's own on arrays."""
+        kind, signature = self.typeof(expression.lhs.name), self.fndesc.calltypes[expression]
+        if not (isinstance(kind, types.Array) and kind.mutable):
+            return False
+        if not kind == signature.args[0] == signature.return_type:
+            return False
+        function = self.context.typing_context.resolve_value_type(expression.fn)
+        known = self.context._defns[function.get_impl_key(signature)]
+        try:
+            found = known.find(signature.args)
+        except NumbaNotImplementedError:
+            return False
+        return bool(found.__module__ == "numba.np.npyimpl")
 
     def lower_inst(self, inst: Any) -> None:
         with without_copies() if id(inst) in self._needless else contextlib.nullcontext():
