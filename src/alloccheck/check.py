@@ -47,8 +47,14 @@ from numba.core.errors import ForceLiteralArg, NumbaError, TypingError, Unsuppor
 
 _Ours = TypeVar("_Ours", bound=CompileError)
 
-NUMBA_ERRORS = (NumbaError, UnsupportedBytecodeError, NotImplementedError, ImportError)
-"""What Numba raises for code that it does not compile."""
+NUMBA_ERRORS = (
+    NumbaError,
+    UnsupportedBytecodeError,
+    NotImplementedError,
+    ImportError,
+    UnicodeError,
+)
+"""What Numba raises for code that it does not compile; the last for names with lone surrogates."""
 
 
 @dataclass(frozen=True)
@@ -308,6 +314,8 @@ def compile_error(job: CompileJob, error: Exception) -> CompileError:
             "numba.types.literal(value) in that place, or use check_call"
         )
     text = f"{name} does not compile for ({arguments}). Numba says:\n{error}"
+    if isinstance(error, UnicodeError):
+        return CompileError(text)  # one that is also of its class could say nothing else
     return _of_both_kinds(type(error).__name__, CompileError, error, text)
 
 
