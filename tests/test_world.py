@@ -581,13 +581,13 @@ def test_ctrl_c_while_memories_are_exchanged_puts_everything_back(kept, monkeypa
             one.run(ask)
         fired += one.fired
         assert differences(before, picture()) == {}, moment
-    assert fired > 60
+    assert fired > 40
     assert analyze(uses_everything, "(float64[::1], int64)").certificate.digest == expected
 
 
 def test_ctrl_c_at_any_moment_leaves_numba_usable():
     def interrupt(signum, frame):
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     expected = analyze(uses_everything, "(float64[::1], int64)").certificate.digest
     before = picture()
@@ -607,6 +607,7 @@ def test_ctrl_c_at_any_moment_leaves_numba_usable():
     finally:
         signal.signal(signal.SIGALRM, previous)
     assert fired > 3
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert analyze(uses_everything, "(float64[::1], int64)").certificate.digest == expected
     assert njit(lambda x: callee(x) + 1)(1.0) == callee(1.0) + 1
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import llvmlite.binding as ll
 
 from alloccheck.compile import isolation
+from alloccheck.compile.interrupts import safe_point
 from alloccheck.compile.isolation import TARGET, VariantDict
 from alloccheck.compile.job import Configuration
 from alloccheck.compile.lines import LineTables
@@ -166,6 +167,7 @@ class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
 
     def finalize(self) -> None:
         """Link and optimise; code generation waits for `artifact.close`."""
+        safe_point()
         self._raise_if_finalized()
         self._pristine = self._final_module.as_bitcode()
         linked: set[int] = set()

@@ -19,6 +19,7 @@ from importlib.machinery import SourceFileLoader
 from typing import TYPE_CHECKING, Any
 
 from alloccheck.compile import numba_internals
+from alloccheck.compile.interrupts import interrupts_at_safe_points
 from alloccheck.compile.views import ViewLower
 
 # isort: split
@@ -272,9 +273,7 @@ class _Caches:
 
 
 _caches = _Caches([], [])
-_spare: list[VariantDict] = []
-"""Empty ones to use again. Both spare an exchange the making of thousands of small objects, which
-would set off the garbage collector over all that Numba holds, once or more per compile."""
+"""Kept from one exchange to the next, as long as there are no new templates."""
 
 
 class _Exchange:
@@ -323,7 +322,7 @@ class _Exchange:
             if mine is not None:
                 setattr(cls, name, mine)
             elif by_flags:
-                setattr(cls, name, _spare.pop() if _spare else VariantDict())
+                setattr(cls, name, VariantDict())
             elif not shared:
                 setattr(cls, name, {})
         for interned, _ in self._impl_keys:
@@ -340,7 +339,7 @@ class _Exchange:
             return
         memory = self._memory
         memory.class_dicts = {}
-        for (cls, name, by_flags), users, shared in zip(
+        for (cls, name, _), users, shared in zip(
             self._caches.places, self._users, self._shared, strict=True
         ):
             if shared:
@@ -354,8 +353,6 @@ class _Exchange:
             setattr(cls, name, users)
             if mine:
                 memory.class_dicts[(cls, name)] = mine
-            elif by_flags:
-                _spare.append(mine)
         # Implementations of overloads define intrinsics when they are typed. Their classes stay in
         # Numba's registries; what they remember of this world must not.
         for cls in set(_template_classes()) - set(self._caches.classes):
@@ -423,7 +420,7 @@ def isolated(world: World) -> Iterator[None]:
     Holds Numba's compiler lock throughout. Everything set aside is put back on exit, whatever
     happens inside.
     """
-    with global_compiler_lock:
+    with global_compiler_lock, interrupts_at_safe_points():
         outer, outer_exchange = current_world(), getattr(_thread, "exchange", None)
         target = te.current_target()
         stack = targetconfig._FlagsStack()._stack

@@ -20,6 +20,7 @@ from alloccheck.compile.contexts import (
     WorldTypingContext,
     runtime_library,
 )
+from alloccheck.compile.interrupts import safe_point
 from alloccheck.compile.isolation import TARGET, HermeticCPU, hermetic_target, inherited_flags
 from alloccheck.compile.job import CompileJob
 from alloccheck.compile.recursion import RoundRecursion
@@ -163,6 +164,7 @@ class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
         return _nothing
 
     def compile(self, sig: Any) -> Any:
+        safe_point()
         with isolation.own_location():
             return super().compile(sig)
 
