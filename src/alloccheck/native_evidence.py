@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from alloccheck.analysis.contracts import Contract, ContractEffect
-from alloccheck.effects import Effect, Path
+from alloccheck.analysis.contracts import Contract
+from alloccheck.effects import Effect
 from alloccheck.errors import ProgramError, UsageError
 from alloccheck.native_answers import AnswerCache
 from alloccheck.program.machine.memory import LiveMemory
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 PREFIX = "native code at "
 """How a constant address is named where no symbol of a well-known library stands there."""
 
-LAZY_BINDING = "lazy binding of "
-"""How a walk names what the dynamic linker does at a call that is not bound yet."""
-
 
 def is_decided(answer: NativeAnswer) -> bool:
     """Return whether a walk read everything that a function reaches.
@@ -40,23 +37,6 @@ def is_decided(answer: NativeAnswer) -> bool:
         Its result; what happens while the process dies does not count.
     """
     return answer.effects.isdisjoint((Effect.DISPATCH, Effect.UNKNOWN))
-
-
-def lasting_effects(answer: NativeAnswer) -> tuple[ContractEffect, ...]:
-    """Return the effects of an answer as a contract states them: without the dynamic linker's.
-
-    Parameters
-    ----------
-    answer : NativeAnswer
-        Of a walk. Binding a symbol at its first call is an effect of how a library was loaded;
-        contracts leave it out, see ``docs/contracts.md``.
-    """
-    found = {
-        ContractEffect(one.effect, one.occasion)
-        for one in answer.witnesses
-        if one.path is not Path.DIVERGE and not one.symbol.startswith(LAZY_BINDING)
-    }
-    return tuple(sorted(found, key=lambda one: (one.effect, one.occasion)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +116,6 @@ class NativeEvidence:
             return None
         shown = answer.symbol if symbol.startswith(PREFIX) else symbol
         contract = replace(answer.contract, symbol=shown)
-        if known is not None:
-            contract = replace(contract, effects=lasting_effects(answer))
         self._contracts[symbol] = contract
         return contract
 
