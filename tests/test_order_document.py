@@ -17,7 +17,7 @@ PROGRAMS = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", DOCUMENT, re.
 
 
 def test_every_program_has_its_output() -> None:
-    assert len(PROGRAMS) == DOCUMENT.count("```python") == 4
+    assert len(PROGRAMS) == DOCUMENT.count("```python") == 5
 
 
 @pytest.mark.parametrize(("program", "printed"), PROGRAMS)

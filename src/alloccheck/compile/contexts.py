@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as ll
 
-from alloccheck.compile import isolation
+from alloccheck.compile import choices, isolation
 from alloccheck.compile.interrupts import safe_point
 from alloccheck.compile.isolation import TARGET, VariantDict
 from alloccheck.compile.job import Configuration
@@ -26,6 +26,7 @@ from alloccheck.errors import Refused
 # isort: split
 from numba.core import codegen, cpu, externals, imputils, pythonapi, registry, types, typing, utils
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.dispatcher import Dispatcher
 from numba.core.runtime import nrtdynmod, rtsys
 from numba.core.typing import templates
 
@@ -281,6 +282,7 @@ class WorldContext(cpu.CPUContext):  # type: ignore[misc]
         self._refreshing = False
         self._loaded: tuple[int, ...] = ()
         self._world_registry = imputils.Registry("alloccheck world")
+        self._c_wrappers: dict[str, WorldLibrary] = {}
         self._registries = _WorldRegistries()
         self._internal_codegen = WorldCodegen("alloccheck.world")
         self.cached_internal_func = VariantDict()
@@ -365,7 +367,44 @@ class WorldContext(cpu.CPUContext):  # type: ignore[misc]
     def get_constant_generic(self, builder: Any, ty: Any, val: Any) -> Any:
         # Large arrays are captured by address: whoever keeps the code must keep the value.
         self._world.pin(val)
+        if isinstance(ty, types.FunctionType) and isinstance(val, Dispatcher):
+            # Numba leaves the address to the first call, which would ask the user's dispatcher.
+            return choices.pointer(self, builder, self._world.clone(val), val, ty)
         return super().get_constant_generic(builder, ty, val)
+
+    def cast(self, builder: Any, val: Any, fromty: Any, toty: Any) -> Any:
+        if fromty != toty:
+            converted = choices.cast(self, builder, val, fromty, toty)
+            if converted is not None:
+                return converted
+        return super().cast(builder, val, fromty, toty)
+
+    def get_function(self, fn: Any, sig: Any, _firstcall: bool = True) -> Any:
+        if isinstance(fn, choices.Choice):
+            return choices.caller(self, fn, sig.as_function())
+        return super().get_function(fn, sig, _firstcall)
+
+    def c_wrapper(self, result: Any) -> tuple[WorldLibrary, str]:
+        """Return what C calls for a function of this world: its library and its symbol.
+
+        Parameters
+        ----------
+        result : CompileResult
+            Of the function.
+        """
+        name = result.fndesc.llvm_cfunc_wrapper_name
+        library = self._c_wrappers.get(name)
+        if library is None:
+            library = self.codegen().create_library(f"{result.library.name} for C")
+            self.create_cfunc_wrapper(library, result.fndesc, None, None)
+            library.add_linking_library(result.library)
+            library.finalize()
+            self._c_wrappers[name] = library
+        return library, name
+
+    def __repr__(self) -> str:
+        # Gets into the code of C wrappers, which must not depend on the process.
+        return "<alloccheck context>"
 
 
 def parse_like(module: Any, text: str) -> Any:

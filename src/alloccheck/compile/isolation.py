@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from typing import TYPE_CHECKING, Any
 
-from alloccheck.compile import numba_internals
+from alloccheck.compile import choices, numba_internals
 from alloccheck.compile.interrupts import interrupts_at_safe_points
 from alloccheck.compile.views import ViewLower
 
@@ -124,6 +124,7 @@ class VariantDict(dict[Any, Any]):
 # --- redirections: inert outside a world ----------------------------------------------------------
 
 _dispatcher_property = types.Dispatcher.dispatcher
+_numba_unify_dispatcher = types.Dispatcher.unify
 _typing_property = registry.CPUTarget.typing_context
 _target_property = registry.CPUTarget.target_context
 _numba_specialize_box = jitclass_boxing._specialize_box
@@ -137,6 +138,12 @@ def _dispatcher(self: Any) -> Any:
     dispatcher = _dispatcher_property.fget(self)
     world = current_world()
     return dispatcher if world is None else world.clone(dispatcher)
+
+
+def _unify_dispatcher(self: Any, typingctx: Any, other: Any) -> Any:
+    if current_world() is None:
+        return _numba_unify_dispatcher(self, typingctx, other)
+    return choices.unified(self, other)
 
 
 def _typing_context(self: Any) -> Any:
@@ -202,6 +209,7 @@ def install() -> None:
     numba_internals.import_on_demand()
     te.target_registry[TARGET] = HermeticCPU
     types.Dispatcher.dispatcher = property(_dispatcher, doc=_dispatcher_property.__doc__)
+    types.Dispatcher.unify = _unify_dispatcher
     registry.CPUTarget.typing_context = property(_typing_context, doc=_typing_property.__doc__)
     registry.CPUTarget.target_context = property(_target_context, doc=_target_property.__doc__)
     jitclass_boxing._specialize_box = _specialize_box

@@ -90,6 +90,14 @@ IMPORTED_ON_DEMAND = (
 
 REQUIRED: tuple[tuple[str, str], ...] = (
     ("numba.core.types", "Dispatcher.dispatcher"),
+    ("numba.core.types", "Dispatcher.unify"),
+    ("numba.core.types", "Dispatcher.can_convert_to"),
+    ("numba.core.utils", "get_nargs_range"),
+    ("numba.core.cpu", "CPUContext.create_cfunc_wrapper"),
+    ("numba.core.base", "BaseContext.cast"),
+    ("numba.core.base", "BaseContext.get_function"),
+    ("numba.core.dispatcher", "Dispatcher.get_function_type"),
+    ("numba.core.dispatcher", "Dispatcher.get_compile_result"),
     ("numba.core.types", "BaseFunction.get_impl_key"),
     ("numba.core.types", "BoundFunction.get_call_type"),
     ("numba.core.types.abstract", "_typecache"),

@@ -146,6 +146,8 @@ class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
         self.world = world
         self.declared: tuple[Any, ...] | None = None
         self._unfinished: dict[tuple[Any, ...], _UnfinishedEntry] = {}
+        self._compiling: set[tuple[Any, ...]] = set()
+        self._returning: dict[Any, WorldDispatcher] = {}
         super().__init__(py_func, locals=locals, targetoptions=targetoptions, **arguments)
         plain: Any = self._compiler
         self._compiler: Any = _WorldFunctionCompiler(
@@ -165,8 +167,92 @@ class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
 
     def compile(self, sig: Any) -> Any:
         safe_point()
-        with isolation.own_location():
-            return super().compile(sig)
+        arguments = tuple(sigutils.normalize_signature(sig)[0])
+        outermost = arguments not in self._compiling
+        self._compiling.add(arguments)
+        try:
+            with isolation.own_location():
+                return super().compile(sig)
+        finally:
+            if outermost:
+                self._compiling.discard(arguments)
+
+    def get_function_type(self) -> Any:
+        """Return the type of this function as a value, None unless one signature is declared."""
+        if self.declared is None or len(self.declared) != 1:
+            return None
+        (declared,) = self.declared
+        if declared.return_type is not types.undefined:
+            return types.FunctionType(declared)
+        arguments = tuple(declared.args)
+        frame = self.typingctx.callstack.match(self.py_func, arguments)
+        if frame is not None:
+            return types.FunctionType(self._recursive_signature(frame, arguments))
+        self.compile(arguments)
+        return types.FunctionType(self.overloads[arguments].signature)
+
+    def get_compile_result(self, sig: Any) -> Any:
+        return self.pointee(sig)
+
+    def pointee(self, signature: Any) -> Any:
+        """Return the compiled function that a first-class function of a signature points to.
+
+        Numba keeps it where calls find theirs, so that a forced return type and an inferred one
+        exclude each other, whichever was first. Here they are two.
+
+        Parameters
+        ----------
+        signature : Signature
+            Argument types and return type, exactly.
+
+        Returns
+        -------
+        CompileResult
+
+        Raises
+        ------
+        TypingError
+            When the function cannot have the signature.
+        """
+        arguments = tuple(signature.args)
+        if arguments in self._compiling:
+            raise errors.TypingError(
+                f"{self.py_func.__qualname__} is used as a value of the type "
+                f"{types.FunctionType(signature)} in its own definition"
+            )
+        question: Any = arguments
+        if self.declared is not None:
+            matching = [one for one in self.declared if tuple(one.args) == arguments]
+            if not matching:
+                raise errors.TypingError(f"{signature} not available and compilation disabled")
+            if matching[0].return_type is not types.undefined:
+                question = matching[0]
+        try:
+            self.compile(question)
+        except NotImplementedError as error:
+            # Numba's word for some recursion, which it would take for a constant it cannot lower.
+            raise errors.TypingError(
+                f"{self.py_func.__qualname__} cannot be a value here: {error}"
+            ) from error
+        natural = self.overloads[arguments]
+        wanted = signature.return_type
+        if wanted is None or natural.signature.return_type == wanted:
+            return natural
+        if self.declared is not None:
+            raise errors.TypingError(
+                f"{self.py_func.__qualname__} returns {natural.signature.return_type} for "
+                f"{arguments}, and {wanted} is needed"
+            )
+        return self._forced(signature)
+
+    def _forced(self, signature: Any) -> Any:
+        """Compile with a return type that is not the inferred one, apart from all other results."""
+        arguments, wanted = tuple(signature.args), signature.return_type
+        apart = self._returning.get(wanted)
+        if apart is None:
+            apart = self._returning[wanted] = self.world.returning(self, wanted)
+        apart.compile(typing.signature(wanted, *arguments))
+        return apart.overloads[arguments]
 
     def enable_caching(self) -> None:
         """Ignore: a world never reads or writes a disk cache."""
@@ -403,6 +489,18 @@ class World:
         )
         copy.declared = _declared_signatures(original)
         return copy
+
+    def returning(self, counterpart: WorldDispatcher, wanted: Any) -> WorldDispatcher:
+        """Return another counterpart of the same function, to be compiled with a return type."""
+        function = counterpart.py_func
+        # A function known already, so that this one is told apart from it by identity.
+        self._variants.of(function, (id(function), "itself"))
+        return WorldDispatcher(
+            self._variants.of(function, (id(function), "returning", wanted)),
+            locals=counterpart.locals,
+            targetoptions=counterpart.targetoptions,
+            pipeline_class=counterpart._compiler.pipeline_class,
+        )
 
     def _key(self, identity: Identity, options: Mapping[str, Any]) -> Identity:
         """Return what a counterpart is kept under."""
