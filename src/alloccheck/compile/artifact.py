@@ -27,6 +27,7 @@ from alloccheck.compile.lifetime import Lifetime, reason_to_keep
 from alloccheck.compile.loaded import Artifact, CEntries, ClosedLibrary, Engine, GeneratorCode
 from alloccheck.compile.numba_internals import ENVIRONMENT_PREFIX
 from alloccheck.compile.objectfile import ObjectFile, read_object
+from alloccheck.compile.pass_managers import freed
 from alloccheck.compile.provenance import captures, compiled_functions
 from alloccheck.compile.recursion import RoundRecursion, compile_to_fixpoint
 from alloccheck.compile.world import FunctionVariants, World
@@ -219,7 +220,7 @@ def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
     for function in module.functions:
         if not function.is_declaration and function.name not in keep:
             function.linkage = "internal"
-    manager = ll.create_new_module_pass_manager()
+    manager = freed(ll.create_new_module_pass_manager())
     manager.add_global_dead_code_eliminate_pass()
     manager.run(module, codegen._pass_builder(opt=0, loop_vectorize=False, slp_vectorize=False))
     module.verify()

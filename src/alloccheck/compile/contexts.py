@@ -21,6 +21,7 @@ from alloccheck.compile.interrupts import safe_point
 from alloccheck.compile.isolation import TARGET, VariantDict
 from alloccheck.compile.job import Configuration
 from alloccheck.compile.lines import LineTables
+from alloccheck.compile.pass_managers import freed
 from alloccheck.errors import Refused
 
 # isort: split
@@ -233,6 +234,14 @@ class WorldCodegen(codegen.JITCPUCodegen):  # type: ignore[misc]
         self.libraries: list[WorldLibrary] = []
         self.before_optimization: dict[WorldLibrary, Callable[[WorldLibrary], None]] = {}
         super().__init__(module_name)
+
+    def _module_pass_manager(self, **kwargs: Any) -> tuple[Any, Any]:
+        manager, builder = super()._module_pass_manager(**kwargs)
+        return freed(manager), builder
+
+    def _function_pass_manager(self, **kwargs: Any) -> tuple[Any, Any]:
+        manager, builder = super()._function_pass_manager(**kwargs)
+        return freed(manager), builder
 
     def create_library(self, name: str, **kwargs: Any) -> WorldLibrary:
         library: WorldLibrary = super().create_library(name, **kwargs)

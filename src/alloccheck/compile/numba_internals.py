@@ -137,6 +137,8 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("numba.core.codegen", "JITCodeLibrary._optimize_functions"),
     ("numba.core.codegen", "JITCodeLibrary._get_module_for_linking"),
     ("numba.core.codegen", "CPUCodegen._pass_builder"),
+    ("numba.core.codegen", "CPUCodegen._module_pass_manager"),
+    ("numba.core.codegen", "CPUCodegen._function_pass_manager"),
     ("numba.core.cpu", "CPUContext.init"),
     ("numba.core.cpu", "CPUContext.create_cpython_wrapper"),
     ("numba.core.base", "BaseContext.compile_subroutine"),
