@@ -1,8 +1,8 @@
 """Pass managers of LLVM that are freed when they are dropped.
 
-llvmlite's own are not: both of their base classes have a ``_dispose``, and the one that does nothing
-comes first. What is lost is 16 to 60 KB for each function and each module that is optimised, the
-analyses it held included.
+llvmlite's own are not: both of their base classes have a ``_dispose``, and the one that does
+nothing comes first. What is lost is 16 to 60 KB for each function and each module that is
+optimised, with the analyses that were held.
 
 Verified on the Numba versions in `numba_internals.VERIFIED_NUMBA`, with llvmlite 0.50.
 """

@@ -260,6 +260,8 @@ class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
     def add_overload(self, cres: Any) -> None:
         # Keep the table only: there is no machine code to hand to the C dispatcher.
         self.overloads[tuple(cres.signature.args)] = cres
+        # Nobody reads how long each pass took; it is a tenth of what a kept function holds.
+        cres.metadata.pop("pipeline_times", None)
         if self.assumption is not None:
             symbol = cres.fndesc.llvm_func_name
             cres.library._ensure_finalized()
