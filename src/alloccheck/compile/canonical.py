@@ -26,7 +26,7 @@ from numba.core.types import ClassType
 SWITCH = "ALLOCCHECK_CANONICAL_CACHE"
 """Environment variable; ``0`` makes every compile start from an empty world."""
 
-FUNCTION_LIMIT = 4000
+FUNCTION_LIMIT = 2000
 """Compiled functions after which a kept world is given up, to bound its memory."""
 
 T = TypeVar("T")
