@@ -186,6 +186,45 @@ def test_call_through_a_constant_table(table, candidates):
     assert found.candidates == candidates
 
 
+@pytest.mark.parametrize(
+    ("table", "load", "candidates"),
+    [
+        ("table", "align 8", ("g", "h")),
+        ("table", "align 16", ("g", "h")),
+        ("table", "align 4", None),
+        ("holes", "align 8", None),
+        ("packed", "align 8", None),
+        ("table_of_16", "align 8", ("g", "h")),
+    ],
+)
+def test_call_through_a_table_that_is_addressed_in_bytes(table, load, candidates):
+    more = """
+@packed = internal constant [2 x ptr] [ptr @g, ptr @h], align 4
+@table_of_16 = internal constant [2 x ptr] [ptr @g, ptr @h], align 16
+"""
+    body = f"""  %o = mul i64 %i, 8
+  %a = getelementptr i8, ptr @{table}, i64 %o
+  %b = getelementptr i8, ptr %a, i64 -8
+  %t = load ptr, ptr %b, {load}
+  call void %t()
+  ret void"""
+    (found,) = targets(read(body, args="i64 %i", more=GLOBAL_POINTERS + more))
+    assert isinstance(found, Indirect)
+    assert found.candidates == candidates
+
+
+def test_an_address_that_leads_nowhere_is_unknown():
+    body = """  ret void
+dead:
+  %a = getelementptr i8, ptr %b, i64 8
+  %b = getelementptr i8, ptr %a, i64 8
+  %t = load ptr, ptr %b, align 8
+  call void %t()
+  br label %dead"""
+    (found,) = targets(read(body, more=GLOBAL_POINTERS))
+    assert found.candidates is None
+
+
 def test_phi_of_pointers_through_a_loop():
     body = """  br label %loop
 loop:

@@ -74,9 +74,10 @@ _LOCATION = re.compile(r"!dbg !(\d+)")
 _LOAD_GLOBAL = re.compile(rf"load (?:volatile )?ptr, ptr (@{NAME})(?:,|$)")
 _LOAD_LOCAL = re.compile(rf"load (?:volatile )?ptr, ptr (%{NAME})(?:,|$)")
 _STORE_POINTER = re.compile(rf"  store ptr (\S+|%{NAME}|@{NAME}), ptr (%{NAME})(?:,|$)")
-_TABLE_ELEMENT = re.compile(
-    rf"getelementptr (?:inbounds |nuw |nusw )*(?:\[\d+ x ptr\]|ptr), ptr (@{NAME}), "
+_ELEMENT = re.compile(
+    rf"getelementptr (?:inbounds |nuw |nusw )*(\[\d+ x ptr\]|ptr|i8), ptr ([@%]{NAME}), "
 )
+_ALIGNED = re.compile(r", align (\d+)(?:,|$)")
 _POINTER_SELECT = re.compile(rf"select i1 [^,]+, ptr ([@%]{NAME}), ptr ([@%]{NAME})(?:, !|$)")
 _POINTER_PHI = re.compile(r"phi ptr (.*)")
 _INTEGER_TYPE = re.compile(r"i\d+ ")
@@ -650,8 +651,8 @@ class _ModuleReader:
         if m := _LOAD_GLOBAL.match(text):
             return self._content(plain(m[1][1:]), m[1])
         if m := _LOAD_LOCAL.match(text):
-            table = _TABLE_ELEMENT.match(draft.definitions.get(m[1], ""))
-            return self._table(plain(table[1][1:])) if table else {None}
+            table = self._indexed(m[1], text, draft)
+            return {None} if table is None else self._table(table)
         if m := _POINTER_SELECT.match(text):
             return self._pointees(m[1], draft, seen) | self._pointees(m[2], draft, seen)
         if m := _POINTER_PHI.match(text):
@@ -678,6 +679,31 @@ class _ModuleReader:
         if m := re.match(r"ptr inttoptr \(i64 (-?\d+) to ptr\)(?:,|$)", variable.initialiser):
             return {(int(m[1]) % 2**64, name)}
         return {None}
+
+    def _indexed(self, pointer: str, load: str, draft: _FunctionDraft) -> str | None:
+        """Return the global whose memory a load reads through the address of an element.
+
+        Code generation splits addresses into steps of bytes. Then both the load and the global must
+        be aligned: it cannot take half of one pointer and half of the next.
+        """
+        in_bytes = False
+        seen = set()
+        while pointer not in seen and (m := _ELEMENT.match(draft.definitions.get(pointer, ""))):
+            seen.add(pointer)
+            in_bytes |= m[1] == "i8"
+            pointer = m[2]
+            if pointer[0] == "@":
+                name = plain(pointer[1:])
+                return name if not in_bytes or self._whole_pointers(name, load) else None
+        return None
+
+    def _whole_pointers(self, name: str, load: str) -> bool:
+        here = _ALIGNED.search(load)
+        variable = self._globals.get(name)
+        there = None if variable is None else _ALIGNED.search(variable.initialiser)
+        return (
+            here is not None and int(here[1]) % 8 == 0 and (there is None or int(there[1]) % 8 == 0)
+        )
 
     def _table(self, name: str) -> set[str | tuple[int, str] | None]:
         """Return what a load of any element of a constant table of functions gives."""
