@@ -154,6 +154,39 @@ def stops(k):
 def apply(g, v):
     return g(v)
 """,
+    "chosen": """
+@njit{options}
+def chosen(k):
+    if k % 2:
+        return scale
+    return square
+""",
+    "TABLE": """
+@njit(["float64(float64)"])
+def declared(v):
+    return v * 0.75
+
+
+@njit(["float64(float64)"])
+def lowered(v):
+    return v - 1.0
+
+
+TABLE = (declared, lowered)
+""",
+    "LOUD_TABLE": """
+@njit(["float64(float64)"])
+def rather(v):
+    return v * 0.5
+
+
+@njit(["float64(float64)"])
+def spread(v):
+    return np.full(4, v).sum()
+
+
+LOUD_TABLE = (rather, spread)
+""",
     "twice": """
 @njit{options}
 def twice(g, v):
@@ -257,6 +290,10 @@ p, q = x[0], x[-1]
 acc += Point(a, n).u
 acc += FUNCTIONS[0](acc)
 acc += apply(scale, acc)
+acc += (scale if n < 3 else square)(acc)
+acc += chosen(n)(a)
+acc += apply(chosen(n), acc)
+acc += TABLE[n % 2](a)
 acc += twice(square, a)
 acc += folded(scale, x)
 acc += folded(square, items)
@@ -351,6 +388,8 @@ acc += len(str(n))
 acc += ord(text[0])
 acc += scratch(n)
 acc += apply(scratch, n)
+acc += (scratch if n > 2 else fibonacci)(n)
+acc += LOUD_TABLE[n % 2](a)
 acc += passes_on(n)
 acc += wraps(n)
 acc += tidies(n, box)

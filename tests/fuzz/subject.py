@@ -95,7 +95,8 @@ def happen(module: ModuleType, kind: int) -> None:
             for types in ((values.N,), (values.F,)):
                 try:
                     one.compile(types)
-                except (numba.core.errors.NumbaError, TypeError):  # other numbers of parameters
+                # Other types or numbers of parameters; a helper with declared signatures.
+                except (numba.core.errors.NumbaError, TypeError, RuntimeError):
                     continue
     elif kind == 3:
         for one in helpers[:2]:
