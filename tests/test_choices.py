@@ -352,6 +352,54 @@ def test_every_function_of_a_choice_is_checked():
     assert analyze(one_of, (types.float64, types.boolean)).ok
 
 
+IDENTITIES = {
+    "f is added": lambda f, g: f is added,
+    "f is not added": lambda f, g: f is not added,
+    "added is f": lambda f, g: added is f,
+    "f is halved": lambda f, g: f is halved,
+    "f is g": lambda f, g: f is g,
+    "f is not g": lambda f, g: f is not g,
+    "f is None": lambda f, g: f is None,
+    "f is not None": lambda f, g: f is not None,
+    "added is added": lambda f, g: added is added,
+    "added is doubled": lambda f, g: added is doubled,
+}
+
+
+@pytest.mark.parametrize("text", IDENTITIES)
+def test_identity_is_that_of_the_functions(text):
+    names = {"added": added, "doubled": doubled, "halved": halved}
+    exec(
+        "def same(first, second):\n"
+        "    f = added if first else doubled\n"
+        "    g = added if second else halved\n"
+        f"    return {text}\n",
+        names,
+    )
+    checked = hermetic(names["same"])
+    for first in (True, False):
+        for second in (True, False):
+            f, g = added if first else doubled, added if second else halved
+            assert checked(first, second) == IDENTITIES[text](f, g)
+
+
+def test_identity_with_a_pointer_is_refused():
+    @cfunc(INTEGER)
+    def of_c(x):
+        return x * 7
+
+    @hermetic
+    def same(first):
+        f = added if first else doubled
+        for one in (of_c, declared_added):
+            if f is one:
+                return True
+        return False
+
+    with pytest.raises(CompileError, match="identity of a function and a pointer"):
+        same(True)
+
+
 PROGRAM = """
 import sys
 from numba import njit, types

@@ -180,6 +180,44 @@ def _is(builder: Any, value: Any, number: int) -> Any:
     return builder.icmp_unsigned("==", value, _NUMBER(number))
 
 
+def identity(
+    context: Any, builder: Any, signature: Any, arguments: Any, *, negated: bool = False
+) -> Any:
+    """Lower ``f is g`` of functions, which Numba takes for false when no ``==`` is known.
+
+    Parameters
+    ----------
+    context, builder : object
+        Numba's.
+    signature : Signature
+        Of the comparison; one of its arguments is a dispatcher or a `Choice`.
+    arguments : sequence of llvmlite values
+        What is compared.
+    negated : bool
+        Whether it is ``is not``.
+
+    Raises
+    ------
+    UnsupportedError
+        When the other one is a pointer to a function.
+    """
+    common = None
+    if all(isinstance(typ, types.Dispatcher | Choice) for typ in signature.args):
+        functions: list[Any] = []
+        for typ in signature.args:
+            functions += typ.functions if isinstance(typ, Choice) else [typ]
+        common = Choice(functions)
+    elif any(isinstance(typ, types.FunctionType) for typ in signature.args):
+        raise errors.UnsupportedError("identity of a function and a pointer to one is not known")
+    if common is None:
+        return cgutils.true_bit if negated else cgutils.false_bit
+    one, other = (
+        context.cast(builder, value, typ, common)
+        for value, typ in zip(arguments, signature.args, strict=True)
+    )
+    return builder.icmp_unsigned("!=" if negated else "==", one, other)
+
+
 def caller(context: Any, choice: Choice, signature: Any) -> Callable[..., Any]:
     """Return what lowers a call of a `Choice`, as Numba's contexts do for other functions.
 

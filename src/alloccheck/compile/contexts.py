@@ -9,6 +9,8 @@ Verified on the Numba versions in `numba_internals.VERIFIED_NUMBA`.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType
@@ -391,7 +393,16 @@ class WorldContext(cpu.CPUContext):  # type: ignore[misc]
     def get_function(self, fn: Any, sig: Any, _firstcall: bool = True) -> Any:
         if isinstance(fn, choices.Choice):
             return choices.caller(self, fn, sig.as_function())
+        if any(isinstance(one, types.Dispatcher | choices.Choice) for one in sig.args):
+            key = getattr(fn, "typing_key", fn)
+            if key in (operator.is_, operator.is_not):
+                return functools.partial(self._identity, sig, negated=key is operator.is_not)
         return super().get_function(fn, sig, _firstcall)
+
+    def _identity(
+        self, sig: Any, builder: Any, arguments: Any, loc: Any = None, *, negated: bool
+    ) -> Any:
+        return choices.identity(self, builder, sig, arguments, negated=negated)
 
     def c_wrapper(self, result: Any) -> tuple[WorldLibrary, str]:
         """Return what C calls for a function of this world: its library and its symbol.
