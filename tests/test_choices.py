@@ -338,6 +338,75 @@ def test_a_value_whose_code_waits_for_this_code_is_refused():
         inner(1)
 
 
+@njit
+def collatz(n):
+    if n == 1:
+        return 0
+    step = halve if n % 2 == 0 else triple
+    return step(n) + 1
+
+
+@njit
+def halve(n):
+    return collatz(n // 2)
+
+
+@njit
+def triple(n):
+    return collatz(3 * n + 1)
+
+
+@njit
+def descend(n, odd):
+    if n <= 0:
+        return 0.5 if odd else 1
+    following = ascend if n % 2 else descend
+    return following(n - 1, not odd)
+
+
+@njit
+def ascend(n, odd):
+    if n > 20:
+        return 2
+    following = descend if n % 3 else ascend
+    return following(n - 2 if n % 3 else n + 2, odd)
+
+
+@pytest.mark.parametrize("first", ["collatz", "halve", "triple"])
+def test_recursion_through_a_choice(first):
+    entries = {"collatz": collatz, "halve": halve, "triple": triple}
+
+    def python(n):
+        return 0 if n == 1 else python(n // 2 if n % 2 == 0 else 3 * n + 1) + 1
+
+    checked = hermetic(entries[first].py_func)
+    assert [hermetic(collatz.py_func)(n) for n in range(1, 30)] == [python(n) for n in range(1, 30)]
+    given = {"collatz": 7, "halve": 14, "triple": 2}[first]
+    assert checked(given) == python(7)
+
+
+@pytest.mark.parametrize("entry", ["descend", "ascend"])
+def test_recursion_through_a_choice_among_the_function_itself(entry):
+    def py_descend(n, odd):
+        if n <= 0:
+            return 0.5 if odd else 1
+        following = py_ascend if n % 2 else py_descend
+        return following(n - 1, not odd)
+
+    def py_ascend(n, odd):
+        if n > 20:
+            return 2
+        following = py_descend if n % 3 else py_ascend
+        return following(n - 2 if n % 3 else n + 2, odd)
+
+    checked = hermetic({"descend": descend, "ascend": ascend}[entry].py_func)
+    python = {"descend": py_descend, "ascend": py_ascend}[entry]
+    for n in (0, 1, 2, 4, 5, 7, 8, 25):
+        for odd in (True, False):
+            assert checked(n, odd) == python(n, odd)
+    assert str(checked.nopython_signatures[0].return_type) == "float64"
+
+
 def test_every_function_of_a_choice_is_checked():
     @njit
     def making(x):

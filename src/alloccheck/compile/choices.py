@@ -37,6 +37,41 @@ def original_of(function: Any) -> Any:
     return _numba_dispatcher.fget(function)
 
 
+class ChoiceSignature(typing.templates.Signature):  # type: ignore[misc]
+    """The signature of a call of a `Choice`, and those of its functions.
+
+    They are kept from typing to lowering: by then a function that calls itself is not being
+    inferred any more, and asking again would compile it again.
+
+    Parameters
+    ----------
+    return_type, args, recvr
+        As in Numba.
+    each : tuple of Signature
+        In the order of the functions.
+    """
+
+    __slots__ = ("each",)
+
+    def __init__(
+        self, return_type: Any, args: Any, recvr: Any, pysig: Any = None, each: tuple[Any, ...] = ()
+    ) -> None:
+        super().__init__(return_type, args, recvr, pysig)
+        self.each = each
+
+    def replace(self, **changes: Any) -> ChoiceSignature:
+        kept = {"return_type": self.return_type, "args": self.args, "recvr": self.recvr}
+        return type(self)(**{**kept, "pysig": self.pysig, **changes}, each=self.each)
+
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ChoiceSignature) and self.each == other.each and super().__eq__(other)
+        )
+
+
 class Choice(types.Callable):  # type: ignore[misc]
     """The type of a value that is one of several jitted functions without a declared signature.
 
@@ -68,7 +103,8 @@ class Choice(types.Callable):  # type: ignore[misc]
         return None
 
     def can_convert_from(self, typingctx: Any, other: Any) -> Any:
-        return Conversion.safe if other in self.functions else None
+        fits = isinstance(other, _CHOSEN) and set(_functions(other)) <= set(self.functions)
+        return Conversion.safe if fits else None
 
     def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:
         """Return the signature of a call: each function's own, their results joined.
@@ -95,7 +131,7 @@ class Choice(types.Callable):  # type: ignore[misc]
                     for one, result in zip(self.functions, results, strict=True)
                 )
             )
-        return typing.signature(joined, *args, recvr=self)
+        return ChoiceSignature(joined, tuple(args), self, each=tuple(each))
 
     def get_call_signatures(self) -> Any:
         return (), True
@@ -136,6 +172,18 @@ def _box(typ: Any, value: Any, c: Any) -> Any:
     return result
 
 
+_CHOSEN = (types.Dispatcher, types.RecursiveCall, Choice)
+"""Types of values of which it is known which function they are, or of which functions one."""
+
+
+def _functions(typ: Any) -> tuple[Any, ...]:
+    """Return the types of the dispatchers that a value may be."""
+    if isinstance(typ, Choice):
+        return typ.functions
+    # A function that is being inferred has a type of its own where it calls itself.
+    return (typ.dispatcher_type if isinstance(typ, types.RecursiveCall) else typ,)
+
+
 def unified(one: Any, other: Any) -> Any:
     """Return the type of a value that is of either of two types, of which one is a dispatcher's.
 
@@ -155,14 +203,14 @@ def unified(one: Any, other: Any) -> Any:
     functions: list[Any] = []
     pointers = set()
     counts = set()
+    if not all(isinstance(typ, (*_CHOSEN, types.FunctionType)) for typ in (one, other)):
+        return None
     for typ in (one, other):
         if isinstance(typ, types.FunctionType):
             pointers.add(typ)
             counts.add((typ.nargs, typ.nargs))
             continue
-        if not isinstance(typ, types.Dispatcher | Choice):
-            return None
-        for function in typ.functions if isinstance(typ, Choice) else (typ,):
+        for function in _functions(typ):
             counts.add(utils.get_nargs_range(original_of(function).py_func))
             declared = function.dispatcher.get_function_type()
             if declared is not None:
@@ -202,11 +250,8 @@ def identity(
         When the other one is a pointer to a function.
     """
     common = None
-    if all(isinstance(typ, types.Dispatcher | Choice) for typ in signature.args):
-        functions: list[Any] = []
-        for typ in signature.args:
-            functions += typ.functions if isinstance(typ, Choice) else [typ]
-        common = Choice(functions)
+    if all(isinstance(typ, _CHOSEN) for typ in signature.args):
+        common = Choice(function for typ in signature.args for function in _functions(typ))
     elif any(isinstance(typ, types.FunctionType) for typ in signature.args):
         raise errors.UnsupportedError("identity of a function and a pointer to one is not known")
     if common is None:
@@ -227,18 +272,23 @@ def caller(context: Any, choice: Choice, signature: Any) -> Callable[..., Any]:
         The world's.
     choice : Choice
         The type of the callee.
-    signature : Signature
-        As `Choice.get_call_type` returned it, the callee's own type among the arguments.
+    signature : ChoiceSignature
+        As `Choice.get_call_type` returned it.
     """
     return functools.partial(_call, context, choice, signature)
 
 
 def _call(
-    context: Any, choice: Choice, signature: Any, builder: Any, arguments: Any, loc: Any = None
+    context: Any,
+    choice: Choice,
+    signature: ChoiceSignature,
+    builder: Any,
+    arguments: Any,
+    loc: Any = None,
 ) -> Any:
     """Branch to each function; the last one is called without a question."""
     value, *given = arguments
-    argument_types = signature.args[1:]
+    argument_types = signature.args
     result = cgutils.alloca_once(builder, context.get_value_type(signature.return_type))
     end = builder.append_basic_block("chosen.end")
     for number, function in enumerate(choice.functions):
@@ -249,7 +299,7 @@ def _call(
             following = builder.append_basic_block("chosen.not")
             builder.cbranch(_is(builder, value, number), here, following)
             builder.position_at_end(here)
-        own = function.get_call_type(context.typing_context, argument_types, {})
+        own = signature.each[number]
         folded = _folded(context, builder, own, argument_types, given)
         returned = context.get_function(function, own)(builder, folded, loc)
         builder.store(
@@ -291,28 +341,18 @@ def cast(context: Any, builder: Any, value: Any, given: Any, wanted: Any) -> Any
     llvmlite value or None
         None when it is another conversion.
     """
-    if isinstance(wanted, Choice) and isinstance(given, types.Dispatcher):
-        return _NUMBER(wanted.functions.index(given))
-    if isinstance(wanted, Choice) and isinstance(given, Choice):
-        return _select(
-            builder,
-            value,
-            [_NUMBER(wanted.functions.index(function)) for function in given.functions],
-        )
-    if not isinstance(wanted, types.FunctionType):
+    if not isinstance(given, _CHOSEN):
         return None
-    if isinstance(given, types.Dispatcher):
-        return pointer(context, builder, given.dispatcher, original_of(given), wanted)
-    if isinstance(given, Choice):
-        return _select(
-            builder,
-            value,
-            [
-                pointer(context, builder, function.dispatcher, original_of(function), wanted)
-                for function in given.functions
-            ],
-        )
-    return None
+    if isinstance(wanted, Choice):
+        each = [_NUMBER(wanted.functions.index(function)) for function in _functions(given)]
+    elif isinstance(wanted, types.FunctionType):
+        each = [
+            pointer(context, builder, function.dispatcher, original_of(function), wanted)
+            for function in _functions(given)
+        ]
+    else:
+        return None
+    return _select(builder, value, each)
 
 
 def _select(builder: Any, value: Any, each: list[Any]) -> Any:

@@ -392,7 +392,7 @@ class WorldContext(cpu.CPUContext):  # type: ignore[misc]
 
     def get_function(self, fn: Any, sig: Any, _firstcall: bool = True) -> Any:
         if isinstance(fn, choices.Choice):
-            return choices.caller(self, fn, sig.as_function())
+            return choices.caller(self, fn, sig)
         if any(isinstance(one, types.Dispatcher | choices.Choice) for one in sig.args):
             key = getattr(fn, "typing_key", fn)
             if key in (operator.is_, operator.is_not):

@@ -125,6 +125,7 @@ class VariantDict(dict[Any, Any]):
 
 _dispatcher_property = types.Dispatcher.dispatcher
 _numba_unify_dispatcher = types.Dispatcher.unify
+_numba_unify_recursive = types.RecursiveCall.unify
 _typing_property = registry.CPUTarget.typing_context
 _target_property = registry.CPUTarget.target_context
 _numba_specialize_box = jitclass_boxing._specialize_box
@@ -143,6 +144,12 @@ def _dispatcher(self: Any) -> Any:
 def _unify_dispatcher(self: Any, typingctx: Any, other: Any) -> Any:
     if current_world() is None:
         return _numba_unify_dispatcher(self, typingctx, other)
+    return choices.unified(self, other)
+
+
+def _unify_recursive(self: Any, typingctx: Any, other: Any) -> Any:
+    if current_world() is None:
+        return _numba_unify_recursive(self, typingctx, other)
     return choices.unified(self, other)
 
 
@@ -210,6 +217,7 @@ def install() -> None:
     te.target_registry[TARGET] = HermeticCPU
     types.Dispatcher.dispatcher = property(_dispatcher, doc=_dispatcher_property.__doc__)
     types.Dispatcher.unify = _unify_dispatcher
+    types.RecursiveCall.unify = _unify_recursive
     registry.CPUTarget.typing_context = property(_typing_context, doc=_typing_property.__doc__)
     registry.CPUTarget.target_context = property(_target_context, doc=_target_property.__doc__)
     jitclass_boxing._specialize_box = _specialize_box

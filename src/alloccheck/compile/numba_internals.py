@@ -92,6 +92,7 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("numba.core.types", "Dispatcher.dispatcher"),
     ("numba.core.types", "Dispatcher.unify"),
     ("numba.core.types", "Dispatcher.can_convert_to"),
+    ("numba.core.types", "RecursiveCall.add_overloads"),
     ("numba.core.utils", "get_nargs_range"),
     ("numba.core.cpu", "CPUContext.create_cfunc_wrapper"),
     ("numba.core.base", "BaseContext.cast"),
