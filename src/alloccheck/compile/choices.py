@@ -63,8 +63,7 @@ class ChoiceSignature(typing.templates.Signature):  # type: ignore[misc]
         kept = {"return_type": self.return_type, "args": self.args, "recvr": self.recvr}
         return type(self)(**{**kept, "pysig": self.pysig, **changes}, each=self.each)
 
-    def __hash__(self) -> int:
-        return super().__hash__()
+    __hash__ = typing.templates.Signature.__hash__
 
     def __eq__(self, other: object) -> bool:
         return (
