@@ -76,11 +76,17 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Call:
-    """A returned call of another function, with ``n - 1``."""
+    """A returned call of another function, or of one of two, with ``n - 1``."""
 
     target: int
     argument: str
     wrap: str
+    other: int | None = None
+
+    @property
+    def targets(self) -> tuple[int, ...]:
+        """The functions that may be called."""
+        return (self.target,) if self.other is None else (self.target, self.other)
 
 
 @dataclass(frozen=True)
@@ -155,14 +161,17 @@ class Graph:
             found.add(node)
             for one in self.functions[node[0]].returns:
                 if isinstance(one, Call):
-                    pending.append((one.target, _argument(one, node[1])))
+                    pending += [(target, _argument(one, node[1])) for target in one.targets]
         return found
 
 
 def _text(site: Leaf | Call) -> str:
     if isinstance(site, Leaf):
         return site.text
-    return WRAPS[site.wrap].format(f"f{site.target}(n - 1, {ARGUMENTS[site.argument]})")
+    callee = f"f{site.target}"
+    if site.other is not None:
+        callee = f"({callee} if n % 2 else f{site.other})"
+    return WRAPS[site.wrap].format(f"{callee}(n - 1, {ARGUMENTS[site.argument]})")
 
 
 def _argument(call: Call, x: Kind) -> Kind:
@@ -172,7 +181,7 @@ def _argument(call: Call, x: Kind) -> Kind:
 def _kind(site: Leaf | Call, x: Kind, solution: dict[tuple[int, Kind], Kind]) -> Kind:
     if isinstance(site, Leaf):
         return x if site.text == "x" else LEAVES[site.text]
-    found = solution[site.target, _argument(site, x)]
+    found = _joined([solution[target, _argument(site, x)] for target in site.targets])
     if site.wrap == "same" or found in (BOTTOM, CONFLICT):
         return found
     if found[0] not in _NUMBERS:
@@ -253,6 +262,7 @@ def graphs(draw: st.DrawFn, most: int = 8) -> Graph:
         st.integers(0, size - 1),
         st.sampled_from(sorted(ARGUMENTS)),
         st.sampled_from(wraps),
+        st.none() | st.none() | st.none() | st.integers(0, size - 1),
     )
     site = st.one_of(calls, calls, leaves)
     function = st.builds(

@@ -20,6 +20,7 @@ from typing import Any
 from llvmlite import ir
 
 from alloccheck.compile import numba_internals  # noqa: F401  (the version gate)
+from alloccheck.compile.recursion import NothingKnown, RoundLost
 
 # isort: split
 from numba.core import cgutils, errors, types, typing, utils
@@ -47,8 +48,8 @@ class ChoiceSignature(typing.templates.Signature):  # type: ignore[misc]
     ----------
     return_type, args, recvr
         As in Numba.
-    each : tuple of Signature
-        In the order of the functions.
+    each : tuple of (Signature or None)
+        In the order of the functions; None where nothing is known yet.
     """
 
     __slots__ = ("each",)
@@ -117,18 +118,28 @@ class Choice(types.Callable):  # type: ignore[misc]
         """
         if kws:
             raise errors.UnsupportedError("first-class function call cannot use keyword arguments")
-        each = [one.get_call_type(context, args, kws) for one in self.functions]
-        if any(one is None for one in each):
-            return None
-        results = [types.unliteral(one.return_type) for one in each]
-        joined = context.unify_types(*results)
+        each: list[Any] = []
+        results: list[tuple[str, Any]] = []
+        nothing_known: NothingKnown | None = None
+        for function in self.functions:
+            try:
+                own = function.get_call_type(context, args, kws)
+            except NothingKnown as error:
+                # Bottom, which the others are joined with: this round is not the last one.
+                nothing_known = error
+                each.append(None)
+                continue
+            if own is None:
+                return None
+            each.append(own)
+            results.append((original_of(function).__name__, types.unliteral(own.return_type)))
+        if nothing_known is not None and not results:
+            raise nothing_known
+        joined = context.unify_types(*(result for _, result in results))
         if joined is None:
             raise errors.TypingError(
                 "the functions that may be called here return types that cannot be unified: "
-                + ", ".join(
-                    f"{original_of(one).__name__} returns {result}"
-                    for one, result in zip(self.functions, results, strict=True)
-                )
+                + ", ".join(f"{name} returns {result}" for name, result in results)
             )
         return ChoiceSignature(joined, tuple(args), self, each=tuple(each))
 
@@ -299,6 +310,8 @@ def _call(
             builder.cbranch(_is(builder, value, number), here, following)
             builder.position_at_end(here)
         own = signature.each[number]
+        if own is None:
+            raise RoundLost
         folded = _folded(context, builder, own, argument_types, given)
         returned = context.get_function(function, own)(builder, folded, loc)
         builder.store(

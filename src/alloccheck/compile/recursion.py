@@ -41,6 +41,10 @@ class RecursionFault(CompileError):
     """Recursion for which no return types could be inferred; the message draws the cycle."""
 
 
+class NothingKnown(TypingError):  # type: ignore[misc]
+    """A recursive call of whose return type nothing is known in this round."""
+
+
 class RoundLost(BaseException):
     """A round that cannot be accepted any more; what was learnt from it is recorded.
 

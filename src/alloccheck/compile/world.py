@@ -23,7 +23,7 @@ from alloccheck.compile.contexts import (
 from alloccheck.compile.interrupts import safe_point
 from alloccheck.compile.isolation import TARGET, HermeticCPU, hermetic_target, inherited_flags
 from alloccheck.compile.job import CompileJob
-from alloccheck.compile.recursion import RoundRecursion
+from alloccheck.compile.recursion import NothingKnown, RoundRecursion
 from alloccheck.errors import InterpreterRefused, Refused
 
 # isort: split
@@ -304,7 +304,9 @@ class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
     def _recursive_signature(self, frame: Any, arguments: tuple[Any, ...]) -> Any:
         return_type = frame.typeinfer.return_types_from_partial()
         if return_type is None:
-            raise errors.TypingError("cannot type infer runaway recursion")
+            # While a partial type is being found, this one is not known to be bottom.
+            kind = errors.TypingError if self.world.recursion.looking else NothingKnown
+            raise kind("cannot type infer runaway recursion")
         self._unfinished[arguments] = _UnfinishedEntry(frame.func_id)
         return typing.signature(return_type, *arguments)
 
