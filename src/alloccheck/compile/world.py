@@ -260,8 +260,6 @@ class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
     def add_overload(self, cres: Any) -> None:
         # Keep the table only: there is no machine code to hand to the C dispatcher.
         self.overloads[tuple(cres.signature.args)] = cres
-        # Nobody reads how long each pass took; it is a tenth of what a kept function holds.
-        cres.metadata.pop("pipeline_times", None)
         if self.assumption is not None:
             symbol = cres.fndesc.llvm_func_name
             cres.library._ensure_finalized()
@@ -400,6 +398,9 @@ class World:
         for one in self.dispatchers:
             for error in one._compiler._failed_cache.values():
                 _forget_traceback(error)
+            for result in one.overloads.values():
+                # A tenth of what a kept function holds, and nobody asks a kept one for it.
+                result.metadata.pop("pipeline_times", None)
         for library in self.target_context.codegen().libraries:
             library.pack()
         self._identities.clear()
