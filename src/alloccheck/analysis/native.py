@@ -23,6 +23,7 @@ from alloccheck.analysis.native_symbols import KnownSymbol, SymbolTable, symbol_
 from alloccheck.effects import Effect, Occasion, Path
 from alloccheck.errors import ProgramError
 from alloccheck.program.machine.chunk import (
+    AccessPath,
     Chunk,
     CodeBlock,
     Ending,
@@ -256,15 +257,21 @@ class Decider:
             return _Local(node, ())
         doomed = self.doomed_blocks(node, chunk) if exempt else (False,) * len(chunk.blocks)
         steps: list[_Step] = []
+        taken: set[tuple[bool, tuple[AccessPath, ...]]] = set()
         work, seen = [0], {0}
         while work:
             number = work.pop()
             block = chunk.blocks[number]
             last = self.last_event(node, number, block)
             for position, event in enumerate(block.events):
-                links = node.links.get((number, position), ())
-                through = tuple(self.through(link) for link in links)
-                steps.append(_Step(doomed[number], event, through))
+                key = (doomed[number], event.targets or ())
+                if key not in taken:
+                    links = node.links.get((number, position), ())
+                    through = tuple(self.through(link) for link in links)
+                    steps.append(_Step(doomed[number], event, through))
+                    if event.targets and all(map(self._is_plain, through)):
+                        # Another call of the same adds nothing to the first.
+                        taken.add(key)
                 if position == last:
                     break
             if last is not None:
@@ -278,6 +285,13 @@ class Decider:
                     seen.add(successor)
                     work.append(successor)
         return _Local(node, tuple(steps))
+
+    def _is_plain(self, link: Link) -> bool:
+        """Return whether all calls by a link are alike, whatever their arguments and places."""
+        known = self.known(link.target) if link.target is not None else None
+        return link.target is not None and (
+            known is None or not (known.callbacks or known.small is not None)
+        )
 
     def _traced_if_needed(self, address: int) -> Node:
         """Return the node, with its values followed where a known callee needs its arguments."""
@@ -433,7 +447,9 @@ class Decider:
         while changed:
             changed = False
             for number, block in enumerate(chunk.blocks):
-                if not doomed[number] and self._is_doomed(node, number, block, doomed):
+                if doomed[number] or not (block.events or block.ending in _MAY_DOOM):
+                    continue
+                if self._is_doomed(node, number, block, doomed):
                     doomed[number] = changed = True
         return tuple(doomed)
 
@@ -453,6 +469,10 @@ class Decider:
             return True
         onward = block.successors
         return block.ending is Ending.NEXT and bool(onward) and all(doomed[s] for s in onward)
+
+
+_MAY_DOOM = (Ending.NEXT, Ending.DIE)
+"""How a block without events ends that may end the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -699,9 +719,9 @@ class _Walk:
         self._note_trust(visit, node, node.chunk)
         if visit.dying and self.exempt and self._may_escape(visit.address):
             self.may_leave_while_dying = True
+        dying = visit if visit.dying else _Visit(visit.address, True, visit.trail)
         for step in local.steps:
-            dying = visit.dying or step.doomed
-            self._event(_Visit(visit.address, dying, visit.trail), node, step)
+            self._event(dying if step.doomed else visit, node, step)
 
     def _may_escape(self, address: int) -> bool:
         """Return whether a function is not shown to return to its caller on every path."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any
 
 from alloccheck.errors import ProgramError
@@ -28,8 +29,59 @@ INSTRUCTION_LIMIT = 400_000
 PART_LIMIT = 16
 """Most ranges that one function may be spread over."""
 
-FALLS_THROUGH = frozenset({Flow.NEXT, Flow.CALL, Flow.INDIRECT_CALL, Flow.INTERRUPT})
 _TRAPS = frozenset({Mnemonic.UD0, Mnemonic.UD1, Mnemonic.UD2, Mnemonic.HLT, Mnemonic.INT3})
+_BRANCHES = frozenset({Flow.CONDITIONAL_BRANCH, Flow.XBEGIN_XABORT_XEND})
+
+
+class Kind(IntEnum):
+    """What an instruction means for the flow of control."""
+
+    PLAIN = 0
+    """Control goes on behind it, and nowhere else."""
+    CALL = 1
+    """Control leaves and comes back: calls, system calls, software interrupts."""
+    BRANCH = 2
+    JUMP = 3
+    """A direct jump."""
+    END = 4
+    """Returns, indirect jumps, traps, and whatever else does not go on behind it."""
+    INVALID = 5
+
+
+_KIND = {
+    Flow.NEXT: Kind.PLAIN,
+    Flow.CALL: Kind.CALL,
+    Flow.INDIRECT_CALL: Kind.CALL,
+    Flow.INTERRUPT: Kind.CALL,
+    Flow.CONDITIONAL_BRANCH: Kind.BRANCH,
+    Flow.XBEGIN_XABORT_XEND: Kind.BRANCH,
+    Flow.UNCONDITIONAL_BRANCH: Kind.JUMP,
+}
+_kinds: dict[int, int] = {}
+"""By iced's code of the encoding: a fact about the instruction set, found when first needed."""
+
+
+def kind_of(instruction: Any) -> int:
+    """Return the `Kind` of an instruction, as a plain number.
+
+    Examples
+    --------
+    >>> [Kind(kind_of(one)).name for one in iced.Decoder(64, bytes.fromhex("90e800000000c3"))]
+    ['PLAIN', 'CALL', 'END']
+    """
+    kind = _kinds.get(instruction.code)
+    return _classify(instruction) if kind is None else kind
+
+
+def _classify(instruction: Any) -> int:
+    if not instruction:
+        kind = Kind.INVALID
+    elif instruction.mnemonic in _TRAPS:
+        kind = Kind.END
+    else:
+        kind = _KIND.get(instruction.flow_control, Kind.END)
+    _kinds[instruction.code] = int(kind)
+    return int(kind)
 
 
 Partner = Callable[[int], Part | None]
@@ -51,6 +103,12 @@ class Listing:
     part: Part
     partner: Partner = lambda target: None
     instructions: dict[int, Any] = field(default_factory=dict)
+    kinds: dict[int, int] = field(default_factory=dict)
+    """Kind of each instruction that is not plain."""
+    runs: list[list[Any]] = field(default_factory=list)
+    """The instructions again, in the straight lines in which they were read."""
+    quiet: bool = True
+    """Nothing was met but plain instructions, branches that stay in the parts, and returns."""
     undecodable: set[int] = field(default_factory=set)
     exhausted: bool = False
     parts: list[Part] = field(default_factory=list)
@@ -93,7 +151,7 @@ class Listing:
 
     def descend(self, entries: Iterable[int]) -> None:
         """Read everything that is reached from `entries` by direct flow inside the parts."""
-        instructions = self.instructions
+        instructions, kinds, known = self.instructions, self.kinds, _kinds.get
         work = [entry for entry in entries if self.holds(entry)]
         while work:
             at = work.pop()
@@ -108,32 +166,52 @@ class Listing:
                 decoder = self._decoders[low] = iced.Decoder(64, part.code, ip=low)
             decoder.position = at - low
             decoder.ip = at
-            while low <= at < high and at not in instructions:
-                instruction = decoder.decode()
-                if not instruction or instruction.next_ip > high:
-                    self.undecodable.add(at)
+            room = INSTRUCTION_LIMIT - len(instructions)
+            run: list[Any] = []
+            self.runs.append(run)
+            # The decoder has the bytes of the part and no more: no instruction reaches out of it.
+            for instruction in decoder:
+                if at in instructions:
                     break
-                if len(instructions) >= INSTRUCTION_LIMIT:
+                kind = known(instruction.code)
+                if kind is None:
+                    kind = _classify(instruction)
+                if kind == _INVALID:
+                    self.undecodable.add(at)
+                    self.quiet = False
+                    break
+                if len(run) >= room:
                     self.exhausted = True
+                    self.quiet = False
                     return
                 instructions[at] = instruction
-                flow = instruction.flow_control
-                at = instruction.next_ip
-                if flow == Flow.NEXT:
-                    if instruction.mnemonic == Mnemonic.HLT:
-                        break
+                run.append(instruction)
+                if not kind:
+                    at = instruction.next_ip
                     continue
-                if flow in (Flow.CONDITIONAL_BRANCH, Flow.XBEGIN_XABORT_XEND):
-                    target = branch_target(instruction)
-                    if target is not None and (low <= target < high or self.join(target)):
-                        work.append(target)
-                elif flow == Flow.UNCONDITIONAL_BRANCH:
-                    target = branch_target(instruction)
-                    if target is not None and (low <= target < high or self.join(target)):
-                        work.append(target)
+                kinds[at] = kind
+                at = instruction.next_ip
+                if kind == _CALL:
+                    self.quiet = False
+                    continue
+                if kind == _END:
+                    self.quiet = self.quiet and instruction.mnemonic == Mnemonic.RET
                     break
-                elif flow not in FALLS_THROUGH or instruction.mnemonic in _TRAPS:
+                target = branch_target(instruction)
+                if target is not None and (low <= target < high or self.join(target)):
+                    work.append(target)
+                else:
+                    self.quiet = False
+                if kind == _JUMP:
                     break
+            else:
+                # Past the end of the part.
+                self.quiet = False
+
+
+_CALL, _JUMP, _END, _INVALID = (
+    int(kind) for kind in (Kind.CALL, Kind.JUMP, Kind.END, Kind.INVALID)
+)
 
 
 def branch_target(instruction: Any) -> int | None:

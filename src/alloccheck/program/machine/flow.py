@@ -179,7 +179,8 @@ class Trace:
         self.leaders: set[int] = {self.entry}
         self.unbounded: set[int] = set()
         self._jumps = any(
-            i.flow_control == Flow.INDIRECT_BRANCH for i in self.listing.instructions.values()
+            self.listing.instructions[at].flow_control == Flow.INDIRECT_BRANCH
+            for at in self.listing.kinds
         )
 
     def run(self) -> Trace:
@@ -199,8 +200,8 @@ class Trace:
         return self
 
     def _run(self) -> None:
-        for at, instruction in self.listing.instructions.items():
-            self._note_leader(at, instruction)
+        for at in self.listing.kinds:
+            self._note_leader(at, self.listing.instructions[at])
         start = State()
         start.registers[R.RSP] = Frame(0, 0)
         entering: dict[int, State] = {self.entry: start}
@@ -340,9 +341,9 @@ class Trace:
         self.listing.descend(local)
         self.leaders.update(local)
         if len(self.listing.instructions) != known:
-            for address, fresh in self.listing.instructions.items():
+            for address in self.listing.kinds:
                 if address not in self.reached:
-                    self._note_leader(address, fresh)
+                    self._note_leader(address, self.listing.instructions[address])
         return local
 
     def local_target(self, path: AccessPath) -> int | None:

@@ -189,6 +189,7 @@ class Walker:
         self._store = store
         self.machine = _host_machine() if machine is None else machine
         self._nodes: dict[tuple[int, bool], Node] = {}
+        self._names: dict[int, str] = {}
         self._constant: dict[Image, ConstantVariables] = {}
         self.followed: dict[int, int] = {}
         """Every pointer in memory that was followed: its address, and what it held."""
@@ -199,6 +200,12 @@ class Walker:
 
     def name(self, address: int) -> str:
         """Return the best name for a code address, without the library."""
+        known = self._names.get(address)
+        if known is None:
+            known = self._names[address] = self._find_name(address)
+        return known
+
+    def _find_name(self, address: int) -> str:
         image = self.images.find(address)
         if image is not None:
             return image.describe(address)

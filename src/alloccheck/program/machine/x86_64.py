@@ -5,8 +5,10 @@ Knows how to read one function; nothing of symbols or of other functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import compress
+from operator import attrgetter
 from typing import Any
 
 import iced_x86 as iced
@@ -23,6 +25,7 @@ from alloccheck.program.machine.chunk import (
 )
 from alloccheck.program.machine.decode import (
     Flow,
+    Kind,
     Listing,
     Mnemonic,
     Partner,
@@ -43,7 +46,7 @@ from alloccheck.program.machine.values import (
 )
 
 _BRANCHES = frozenset({Flow.CONDITIONAL_BRANCH, Flow.XBEGIN_XABORT_XEND})
-_LINE = frozenset({Flow.NEXT, Flow.CALL, Flow.INDIRECT_CALL, Flow.INTERRUPT})
+_CALL, _END = int(Kind.CALL), int(Kind.END)
 _NEAR_RETURN = frozenset({Mnemonic.RET})
 _LOOK_BACK = 48
 _XABORT = frozenset({Mnemonic.XABORT, Mnemonic.XEND})
@@ -100,7 +103,7 @@ def read_chunk(source: Source, entry: int, *, trace: bool, keep_addresses: bool 
     problems: list[str] = []
     followed: Trace | None = None
     odd = _odd_returns(listing)
-    if trace or variables or odd or any(map(_needs_values, listing.instructions.values())):
+    if trace or variables or odd or _needs_values(listing):
         try:
             followed = Trace(
                 listing,
@@ -113,24 +116,37 @@ def read_chunk(source: Source, entry: int, *, trace: bool, keep_addresses: bool 
             problems.append("too large to follow its values")
     if listing.exhausted:
         problems.append("more instructions than are read for one function")
-    switches = frozenset(at for at, kind in odd.items() if kind == "switch")
-    blocks = _Builder(listing, followed, switches).build(entry)
-    if problems:
-        blocks[entry] = _with_problems(blocks[entry], entry, problems)
-    reached = frozenset(listing.instructions if followed is None else followed.reached)
+    if followed is None and not odd and not problems and _only_returns(listing):
+        blocks: tuple[CodeBlock, ...] = (CodeBlock((), (), Ending.RETURN),)
+    else:
+        switches = frozenset(at for at, kind in odd.items() if kind == "switch")
+        built = _Builder(listing, followed, switches).build(entry)
+        if problems:
+            built[entry] = _with_problems(built[entry], entry, problems)
+        blocks = compact(built, entry)
+    reached = listing.instructions.keys() if followed is None else followed.reached
     return Chunk(
         entry,
         source.part.low,
         source.part.high,
-        compact(blocks, entry),
+        blocks,
         tuple(reader.used.values()),
         () if followed is None else tuple(sorted(followed.unbounded)),
         tuple(part.low for part in listing.parts),
         len(reached),
         followed is not None,
         source.framed,
-        reached if keep_addresses else frozenset(),
+        frozenset(reached) if keep_addresses else frozenset(),
     )
+
+
+def _only_returns(listing: Listing) -> bool:
+    """Return whether a function computes and returns, and does nothing else on any path.
+
+    Its branches then tell nothing: it is one block that returns. (One that never returns is not
+    such a function, because whoever calls it does not go on.)
+    """
+    return listing.quiet and _END in listing.kinds.values()
 
 
 def _with_problems(block: CodeBlock, site: int, problems: Iterable[str]) -> CodeBlock:
@@ -140,10 +156,14 @@ def _with_problems(block: CodeBlock, site: int, problems: Iterable[str]) -> Code
 
 def _mentioned(listing: Listing, variables: ConstantVariables | None) -> bool:
     mentions = variables.mentions if variables is not None else frozenset()
-    return bool(mentions) and any(
-        instruction.is_ip_rel_memory_operand and instruction.ip_rel_memory_address in mentions
-        for instruction in listing.instructions.values()
-    )
+    if not mentions:
+        return False
+    instructions = listing.instructions.values()
+    relative = compress(instructions, map(_IS_RELATIVE, instructions))
+    return any(one.ip_rel_memory_address in mentions for one in relative)
+
+
+_IS_RELATIVE = attrgetter("is_ip_rel_memory_operand")
 
 
 def _odd_returns(listing: Listing) -> dict[int, str]:
@@ -154,24 +174,36 @@ def _odd_returns(listing: Listing) -> dict[int, str]:
     address is, which only value analysis can judge.
     """
     found = {}
-    ordered = sorted(listing.instructions)
-    place = {at: k for k, at in enumerate(ordered)}
-    for at in ordered:
-        if listing.instructions[at].flow_control != Flow.RETURN:
+    ends: dict[int, list[Any]] = {}
+    for run in listing.runs:
+        if not run or run[-1].flow_control != Flow.RETURN:
             continue
-        following = at
-        for k in range(place[at] - 1, max(-1, place[at] - _LOOK_BACK), -1):
-            instruction = listing.instructions[ordered[k]]
-            if instruction.next_ip != following or instruction.flow_control != Flow.NEXT:
-                break
-            following = instruction.ip
-            kind = _stack_change(instruction)
-            if kind == "settled":
-                break
-            if kind:
-                found[at] = kind
-                break
+        if not ends:
+            ends = {one[-1].next_ip: one for one in listing.runs if one}
+        kind = _before_return(run, listing.kinds, ends)
+        if kind:
+            found[run[-1].ip] = kind
     return found
+
+
+def _before_return(run: list[Any], kinds: Mapping[int, int], ends: Mapping[int, list[Any]]) -> str:
+    """Classify the return at the end of a straight line by what stands before it."""
+    position = len(run) - 1
+    for _ in range(_LOOK_BACK):
+        if not position:
+            # Whether or not control comes from there: what stands before belongs to the return.
+            before = ends.get(run[0].ip)
+            if before is None:
+                return ""
+            run, position = before, len(before)
+        position -= 1
+        instruction = run[position]
+        if kinds.get(instruction.ip):
+            return ""
+        kind = _stack_change(instruction)
+        if kind:
+            return "" if kind == "settled" else kind
+    return ""
 
 
 def _stack_change(instruction: Any) -> str:
@@ -194,11 +226,19 @@ def _stack_change(instruction: Any) -> str:
     return ""
 
 
-def _needs_values(instruction: Any) -> bool:
-    flow = instruction.flow_control
-    if flow in (Flow.INDIRECT_CALL, Flow.INDIRECT_BRANCH):
-        return _plain_slot(instruction) is None
-    return bool(flow == Flow.CALL and instruction.mnemonic == Mnemonic.SYSCALL)
+def _needs_values(listing: Listing) -> bool:
+    """Return whether a jump, a call or a system call depends on what a register holds."""
+    for at, kind in listing.kinds.items():
+        if kind not in (_CALL, _END):
+            continue
+        instruction = listing.instructions[at]
+        flow = instruction.flow_control
+        if flow in (Flow.INDIRECT_CALL, Flow.INDIRECT_BRANCH):
+            if _plain_slot(instruction) is None:
+                return True
+        elif flow == Flow.CALL and instruction.mnemonic == Mnemonic.SYSCALL:
+            return True
+    return False
 
 
 def _plain_slot(instruction: Any) -> AccessPath | None:
@@ -244,8 +284,9 @@ class _Builder:
         leaders = {entry}
         if self.trace is not None:
             leaders |= self.trace.leaders
-        for instruction in self.listing.instructions.values():
-            if instruction.flow_control not in _LINE:
+        for at, kind in self.listing.kinds.items():
+            if kind != _CALL:
+                instruction = self.listing.instructions[at]
                 leaders.add(instruction.next_ip)
                 target = branch_target(instruction)
                 if target is not None:
@@ -257,18 +298,19 @@ class _Builder:
         first = at
         part = self.listing.part_of(at)
         end = part.high if part is not None else at
+        instructions, kinds = self.listing.instructions, self.listing.kinds
         while True:
-            instruction = self.listing.instructions.get(at)
+            instruction = instructions.get(at)
             if instruction is None:
                 text = "bytes that are not an instruction"
                 if self.listing.exhausted:
                     text = "code beyond the limit"
                 events.append(Event(EventKind.PROBLEM, at, text=text))
                 return CodeBlock(tuple(events), (), Ending.RETURN)
-            flow = instruction.flow_control
-            if flow not in _LINE or always_faults(instruction):
-                return self._close(at, instruction, events)
-            if flow != Flow.NEXT:
+            kind = kinds.get(at)
+            if kind:
+                if kind != _CALL:
+                    return self._close(at, instruction, events)
                 events.append(self._call(at, instruction))
             onward = instruction.next_ip
             if onward >= end:
