@@ -447,32 +447,37 @@ class Decider:
         while changed:
             changed = False
             for number, block in enumerate(chunk.blocks):
-                if doomed[number] or not (block.events or block.ending in _MAY_DOOM):
+                if doomed[number]:
                     continue
-                if self._is_doomed(node, number, block, doomed):
+                if block.events:
+                    found = self._is_doomed(node, number, block, doomed)
+                else:
+                    found = _ends_in_doom(block, doomed)
+                if found:
                     doomed[number] = changed = True
         return tuple(doomed)
 
     def _is_doomed(self, node: Node, number: int, block: CodeBlock, doomed: list[bool]) -> bool:
         for position, event in enumerate(block.events):
-            links = node.links.get((number, position), ())
-            targets = [link.target for link in links]
             if event.kind is EventKind.PROBLEM:
                 return False
             if event.kind is EventKind.SYSTEM and event.numbers:
                 kinds = {self.system_call(node, n).kind for n in event.numbers}
                 if kinds == {SystemCallKind.DEATH}:
                     return True
-            elif targets and all(t is not None and self.dooms(t) for t in targets):
+                continue
+            links = node.links.get((number, position), ())
+            if links and all(one.target and self.dooms(one.target) for one in links):
                 return True
-        if block.ending is Ending.DIE:
-            return True
-        onward = block.successors
-        return block.ending is Ending.NEXT and bool(onward) and all(doomed[s] for s in onward)
+        return _ends_in_doom(block, doomed)
 
 
-_MAY_DOOM = (Ending.NEXT, Ending.DIE)
-"""How a block without events ends that may end the process."""
+def _ends_in_doom(block: CodeBlock, doomed: list[bool]) -> bool:
+    """Return whether a block ends in a fault, or leads to doomed blocks only."""
+    _, onward, ending = block
+    if ending is Ending.NEXT and onward:
+        return all(map(doomed.__getitem__, onward))
+    return ending is Ending.DIE
 
 
 @dataclass(frozen=True, slots=True)
@@ -516,7 +521,7 @@ class _Walk:
     functions: dict[int, str] = field(default_factory=dict)
     images: dict[Image, None] = field(default_factory=dict)
     slots: dict[str, str] = field(default_factory=dict)
-    assumptions: set[NativeAssumption] = field(default_factory=set)
+    assumptions: dict[tuple[str, str, str], NativeAssumption] = field(default_factory=dict)
     queue: deque[_Visit] = field(default_factory=deque)
     queued: set[tuple[int, bool]] = field(default_factory=set)
     visited: list[_Visit] = field(default_factory=list)
@@ -596,7 +601,7 @@ class _Walk:
                 tuple(self.functions.values()),
                 libraries,
                 tuple(self.slots.items()),
-                tuple(sorted(self.assumptions)),
+                tuple(sorted(self.assumptions.values())),
             ),
         )
 
@@ -626,7 +631,9 @@ class _Walk:
             )
 
     def _assume(self, trust: Trust, subject: str, reason: str = "") -> None:
-        self.assumptions.add(NativeAssumption(trust, subject, reason or _REASONS[trust]))
+        key = (trust, subject, reason or _REASONS[trust])
+        if key not in self.assumptions:
+            self.assumptions[key] = NativeAssumption(*key)
 
     # --- entering functions -----------------------------------------------------------------
 
@@ -748,14 +755,14 @@ class _Walk:
 
     def _event(self, visit: _Visit, node: Node, step: _Step) -> None:
         event = step.event
-        site = self._site(node, event.site)
         if event.kind is EventKind.PROBLEM:
+            site = self._site(node, event.site)
             self._add(Effect.UNKNOWN, visit, node.label, event.text, "", site=site)
         elif event.kind is EventKind.SYSTEM:
-            self._system(visit, node, event, site)
+            self._system(visit, node, event, self._site(node, event.site))
         else:
             for link in step.links:
-                self._follow(link, visit, event, node, site)
+                self._follow(link, visit, event, node)
 
     def _system(self, visit: _Visit, node: Node, event: Event, site: str) -> None:
         if not event.numbers:
@@ -780,8 +787,10 @@ class _Walk:
         visit: _Visit,
         event: Event | None,
         caller: Node | None,
-        site: str = "",
     ) -> None:
+        site = ""
+        if (link.got or link.lazy or link.target is None) and event is not None and caller:
+            site = self._site(caller, event.site)
         if link.got and Trust.GOT not in self.decider.trust:
             reason = f"slot {link.slot} is writable and not trusted"
             self._add(Effect.DISPATCH, visit, link.slot, reason, "", site=site)

@@ -41,11 +41,14 @@ class Kind(IntEnum):
     CALL = 1
     """Control leaves and comes back: calls, system calls, software interrupts."""
     BRANCH = 2
+    """A branch to a direct target."""
     JUMP = 3
-    """A direct jump."""
+    """A jump to a direct target."""
     END = 4
     """Returns, indirect jumps, traps, and whatever else does not go on behind it."""
     INVALID = 5
+    OTHER = 6
+    """What may go on behind it or elsewhere, and has no direct target."""
 
 
 _KIND = {
@@ -57,7 +60,7 @@ _KIND = {
     Flow.XBEGIN_XABORT_XEND: Kind.BRANCH,
     Flow.UNCONDITIONAL_BRANCH: Kind.JUMP,
 }
-_kinds: dict[int, int] = {}
+_kinds = [-1] * (1 + max(code for code in vars(iced.Code).values() if isinstance(code, int)))
 """By iced's code of the encoding: a fact about the instruction set, found when first needed."""
 
 
@@ -69,8 +72,8 @@ def kind_of(instruction: Any) -> int:
     >>> [Kind(kind_of(one)).name for one in iced.Decoder(64, bytes.fromhex("90e800000000c3"))]
     ['PLAIN', 'CALL', 'END']
     """
-    kind = _kinds.get(instruction.code)
-    return _classify(instruction) if kind is None else kind
+    kind = _kinds[instruction.code]
+    return _classify(instruction) if kind < 0 else kind
 
 
 def _classify(instruction: Any) -> int:
@@ -80,6 +83,8 @@ def _classify(instruction: Any) -> int:
         kind = Kind.END
     else:
         kind = _KIND.get(instruction.flow_control, Kind.END)
+        if kind in (Kind.BRANCH, Kind.JUMP) and branch_target(instruction) is None:
+            kind = Kind.OTHER if kind is Kind.BRANCH else Kind.END
     _kinds[instruction.code] = int(kind)
     return int(kind)
 
@@ -105,8 +110,12 @@ class Listing:
     instructions: dict[int, Any] = field(default_factory=dict)
     kinds: dict[int, int] = field(default_factory=dict)
     """Kind of each instruction that is not plain."""
-    runs: list[list[Any]] = field(default_factory=list)
-    """The instructions again, in the straight lines in which they were read."""
+    leaders: set[int] = field(default_factory=set)
+    """Where branches and jumps lead, and what stands behind them."""
+    lines: dict[int, int] = field(default_factory=dict)
+    """Where the straight lines begin in which they were read, by where they end."""
+    returns: list[tuple[int, Any]] = field(default_factory=list)
+    """Each return, and where its line begins."""
     quiet: bool = True
     """Nothing was met but plain instructions, branches that stay in the parts, and returns."""
     undecodable: set[int] = field(default_factory=set)
@@ -151,10 +160,10 @@ class Listing:
 
     def descend(self, entries: Iterable[int]) -> None:
         """Read everything that is reached from `entries` by direct flow inside the parts."""
-        instructions, kinds, known = self.instructions, self.kinds, _kinds.get
+        instructions, kinds, leaders = self.instructions, self.kinds, self.leaders
         work = [entry for entry in entries if self.holds(entry)]
         while work:
-            at = work.pop()
+            at = start = work.pop()
             if at in instructions or at in self.undecodable:
                 continue
             part = self.part_of(at)
@@ -166,26 +175,24 @@ class Listing:
                 decoder = self._decoders[low] = iced.Decoder(64, part.code, ip=low)
             decoder.position = at - low
             decoder.ip = at
-            room = INSTRUCTION_LIMIT - len(instructions)
-            run: list[Any] = []
-            self.runs.append(run)
+            may_exhaust = len(instructions) + high - at > INSTRUCTION_LIMIT
             # The decoder has the bytes of the part and no more: no instruction reaches out of it.
             for instruction in decoder:
                 if at in instructions:
                     break
-                kind = known(instruction.code)
-                if kind is None:
-                    kind = _classify(instruction)
-                if kind == _INVALID:
-                    self.undecodable.add(at)
-                    self.quiet = False
-                    break
-                if len(run) >= room:
+                kind = _kinds[instruction.code]
+                if kind:
+                    if kind < 0:
+                        kind = _classify(instruction)
+                    if kind == _INVALID:
+                        self.undecodable.add(at)
+                        self.quiet = False
+                        break
+                if may_exhaust and len(instructions) >= INSTRUCTION_LIMIT:
                     self.exhausted = True
                     self.quiet = False
                     return
                 instructions[at] = instruction
-                run.append(instruction)
                 if not kind:
                     at = instruction.next_ip
                     continue
@@ -194,11 +201,18 @@ class Listing:
                 if kind == _CALL:
                     self.quiet = False
                     continue
+                leaders.add(at)
                 if kind == _END:
+                    if instruction.flow_control == Flow.RETURN:
+                        self.returns.append((start, instruction))
                     self.quiet = self.quiet and instruction.mnemonic == Mnemonic.RET
                     break
-                target = branch_target(instruction)
-                if target is not None and (low <= target < high or self.join(target)):
+                if kind == _OTHER:
+                    self.quiet = False
+                    continue
+                target = instruction.near_branch_target
+                leaders.add(target)
+                if low <= target < high or self.join(target):
                     work.append(target)
                 else:
                     self.quiet = False
@@ -207,10 +221,21 @@ class Listing:
             else:
                 # Past the end of the part.
                 self.quiet = False
+            if at != start:
+                self.lines[at] = start
+
+    def line(self, start: int, end: int) -> list[Any]:
+        """Return the instructions of a straight line, given where it begins and ends."""
+        found = []
+        while start != end:
+            instruction = self.instructions[start]
+            found.append(instruction)
+            start = instruction.next_ip
+        return found
 
 
-_CALL, _JUMP, _END, _INVALID = (
-    int(kind) for kind in (Kind.CALL, Kind.JUMP, Kind.END, Kind.INVALID)
+_CALL, _JUMP, _END, _INVALID, _OTHER = (
+    int(kind) for kind in (Kind.CALL, Kind.JUMP, Kind.END, Kind.INVALID, Kind.OTHER)
 )
 
 

@@ -19,7 +19,13 @@ import iced_x86 as iced
 
 from alloccheck.program.machine import values as v
 from alloccheck.program.machine.chunk import AccessPath
-from alloccheck.program.machine.decode import Flow, Listing, always_faults, branch_target
+from alloccheck.program.machine.decode import (
+    Flow,
+    Kind,
+    Listing,
+    always_faults,
+    branch_target,
+)
 from alloccheck.program.machine.tables import ConstantReader
 from alloccheck.program.machine.values import (
     Abstract,
@@ -43,6 +49,7 @@ _WRITES = frozenset(
 )
 _MAYBE = frozenset({iced.OpAccess.COND_WRITE, iced.OpAccess.READ_COND_WRITE})
 _INFORMATION = iced.InstructionInfoFactory()
+_CALL, _BRANCH = int(Kind.CALL), int(Kind.BRANCH)
 _STACK = frozenset({R.RSP, R.RBP})
 CALL_CLOBBERED = (R.RAX, R.RCX, R.RDX, R.RSI, R.RDI, R.R8, R.R9, R.R10, R.R11)
 ARGUMENTS = (R.RDI, R.RSI, R.RDX, R.RCX, R.R8, R.R9)
@@ -103,10 +110,10 @@ class State:
     def copy(self) -> State:
         """Return an independent copy."""
         return State(
-            dict(self.registers),
-            dict(self.slots),
-            dict(self.low_copies),
-            dict(self.copies),
+            self.registers.copy(),
+            self.slots.copy(),
+            self.low_copies.copy(),
+            self.copies.copy(),
             self.flags,
         )
 
@@ -240,7 +247,7 @@ class Trace:
 
     def _line(self, at: int, state: State) -> list[tuple[int, State]]:
         """Follow a straight line; return the states that leave it."""
-        instructions = self.listing.instructions
+        instructions, kinds = self.listing.instructions, self.listing.kinds
         self._length = 0
         if R.RSP not in state.registers:
             self._escape()
@@ -250,19 +257,23 @@ class Trace:
                 return []
             self._length += 1
             self.reached.add(at)
-            flow = instruction.flow_control
-            if flow == Flow.NEXT:
-                if instruction.mnemonic == M.HLT:
-                    return []
-                self._step(instruction, state)
-            elif flow in (Flow.CALL, Flow.INDIRECT_CALL):
-                self._call(at, instruction, state)
-            elif flow == Flow.INTERRUPT:
-                if always_faults(instruction):
-                    return []
+            kind = kinds.get(at)
+            if kind is None:
+                handler = _steps.get(instruction.code)
+                if handler is None:
+                    handler = _steps[instruction.code] = _find_step(instruction)
+                if handler is not _INERT and not handler(self, instruction, state):
+                    self._generic(instruction, state)
+            elif kind == _BRANCH:
+                return self._leave(at, instruction, state)
+            elif always_faults(instruction):
+                return []
+            elif kind != _CALL:
+                return self._leave(at, instruction, state)
+            elif instruction.flow_control == Flow.INTERRUPT:
                 self._generic(instruction, state)
             else:
-                return self._leave(at, instruction, state)
+                self._call(at, instruction, state)
             onward = instruction.next_ip
             if onward in self.leaders or onward not in instructions:
                 self.edges.setdefault(at, set()).add(onward)
@@ -276,11 +287,12 @@ class Trace:
             target = branch_target(instruction)
             if instruction.mnemonic in (M.LOOP, M.LOOPE, M.LOOPNE):
                 self._write_register(R.RCX, None, state)
-            for onward, taken in ((target, True), (instruction.next_ip, False)):
+            ways = ((target, state.copy(), True), (instruction.next_ip, state, False))
+            for onward, before, taken in ways:
                 if onward is None:
                     continue
                 try:
-                    narrowed = self._assume(instruction.mnemonic, state.copy(), taken)
+                    narrowed = self._assume(instruction.mnemonic, before, taken)
                 except Infeasible:
                     continue
                 found.append((onward, narrowed))
@@ -503,8 +515,10 @@ class Trace:
                 self._record(at, self._target(instruction, state))
             self._note_arguments(at, state)
             clobbered = CALL_CLOBBERED
-        for register in clobbered:
-            self._write_register(register, None, state)
+        for table in (state.registers, state.low_copies, state.copies):
+            if table:
+                for register in clobbered:
+                    table.pop(register, None)
         state.flags = None
         top = state.registers.get(R.RSP)
         for key in list(state.slots):
@@ -513,12 +527,7 @@ class Trace:
             if self._escaped or below:
                 del state.slots[key]
 
-    def _step(self, instruction: Any, state: State) -> None:
-        handler = _HANDLERS.get(instruction.mnemonic)
-        if handler is None or not handler(self, instruction, state):
-            self._generic(instruction, state)
-
-    def _generic(self, instruction: Any, state: State) -> None:
+    def _generic(self, instruction: Any, state: State) -> bool:
         """Forget whatever the instruction may change."""
         information = _INFORMATION.info(instruction)
         for used in information.used_registers():
@@ -544,6 +553,7 @@ class Trace:
                 self._drop_slot_flags(state)
         if instruction.rflags_modified:
             state.flags = None
+        return True
 
     @staticmethod
     def _addresses_only(instruction: Any, full: int) -> bool:
@@ -820,8 +830,7 @@ class Trace:
         state.flags = Comparison(register, slot, left, right, 8 * size)
         return True
 
-    @staticmethod
-    def _nothing(_instruction: Any, _state: State) -> bool:
+    def _nothing(self, _instruction: Any, _state: State) -> bool:
         return True
 
     # --- conditions -------------------------------------------------------------------------
@@ -867,6 +876,35 @@ class Trace:
         elif flags.slot is not None:
             state.slots[flags.slot] = v.restrict(state.slots.get(flags.slot), bits, *span)
         return state
+
+
+_OPERAND_KINDS = {
+    value: name for name, value in vars(iced.OpCodeOperandKind).items() if isinstance(value, int)
+}
+_NO_GENERAL_REGISTER = ("XMM", "YMM", "ZMM", "ST", "K_", "MEM", "IMM")
+"""How the names of those operands begin that are no general register, whatever is encoded."""
+
+
+def _is_inert(instruction: Any) -> bool:
+    """Return whether all instructions of one encoding change nothing that is followed.
+
+    That is arithmetic on vector registers: no operand is a general register, none is memory that is
+    written, none is implied, and the flags stay.
+    """
+    information, encoding = _INFORMATION.info(instruction), instruction.op_code()
+    if instruction.rflags_modified or instruction.is_string_instruction:
+        return False
+    for number in range(encoding.op_count):
+        kind = _OPERAND_KINDS[encoding.op_kind(number)]
+        if not kind.startswith(_NO_GENERAL_REGISTER):
+            return False
+        if "MEM" in kind and information.op_access(number) in _WRITES:
+            return False
+    addressing = {instruction.memory_base, instruction.memory_index}
+    return not any(
+        RX.is_gpr(used.register) and used.register not in addressing
+        for used in information.used_registers()
+    ) and not any(used.access in _WRITES for used in information.used_memory())
 
 
 def _memory_size(instruction: Any) -> int:
@@ -932,7 +970,10 @@ def _weaken(known: State, new: State, *, drop: bool) -> bool:
     for table, other in ((known.registers, new.registers), (known.slots, new.slots)):
         for key in list(table):
             before = table[key]  # type: ignore[index]
-            after = v.join(before, other.get(key))  # type: ignore[call-overload]
+            another = other.get(key)  # type: ignore[call-overload]
+            if another is before:
+                continue
+            after = v.join(before, another)
             if after == before:
                 continue
             changed = True
@@ -952,6 +993,19 @@ def _weaken(known: State, new: State, *, drop: bool) -> bool:
 
 
 _Handler = Callable[[Trace, Any, State], bool]
+_INERT = Trace._nothing
+_steps: dict[int, _Handler] = {}
+"""By iced's code of the encoding: a fact about the instruction set, found when first needed."""
+
+
+def _find_step(instruction: Any) -> _Handler:
+    """Return what follows the values over all instructions of one encoding."""
+    handler = _HANDLERS.get(instruction.mnemonic)
+    if handler is not None:
+        return handler
+    return _INERT if _is_inert(instruction) else Trace._generic
+
+
 _HANDLERS: dict[int, _Handler] = {
     M.MOV: Trace._move,
     M.LEA: Trace._lea,
@@ -989,6 +1043,4 @@ _HANDLERS.update(
         Trace._conditional_move,
     )
 )
-_HANDLERS.update(
-    dict.fromkeys((M.NOP, M.ENDBR64), lambda trace, i, state: Trace._nothing(i, state))
-)
+_HANDLERS.update(dict.fromkeys((M.NOP, M.ENDBR64), _INERT))

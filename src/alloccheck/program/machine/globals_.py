@@ -145,35 +145,21 @@ class ConstantVariables:
 
     def _only_read(self, symbol: Symbol) -> bool:
         image = self.image
-        slots = [slot + image.base for slot, s in self._slots.items() if s == symbol]
-        for target, found in self._accesses:
-            if _is_near(target, symbol.address, symbol.size) and (
-                found is None or _may_change(found, symbol.address, symbol.size)
-            ):
-                return False
-            for slot in slots:
-                if _is_near(target, slot, _SLOT) and (
-                    found is None or not self._reads_through(found, slot)
-                ):
+        own = (symbol.address, symbol.size)
+        slots = [(slot + image.base, _SLOT) for slot, s in self._slots.items() if s == symbol]
+        for header in image.loads:
+            if not header.flags & PF_X:
+                continue
+            data = image.memory.read(header.start, header.size)
+            for target, found in _instructions(image, data, header.start, (own, *slots)):
+                if _is_near(target, *own) and (found is None or _may_change(found, *own)):
                     return False
+                for slot in slots:
+                    if _is_near(target, *slot) and (
+                        found is None or not self._reads_through(found, slot[0])
+                    ):
+                        return False
         return True
-
-    @cached_property
-    def _accesses(self) -> tuple[tuple[int, Any | None], ...]:
-        """What may access a candidate or a slot relative to the instruction pointer.
-
-        Each place where four bytes may lead there, and the instruction, or None for one that could
-        not be made out.
-        """
-        base = self.image.base
-        spans = [(base + at, symbol.size) for at, symbol in self._variables.items()]
-        spans += [(base + at, _SLOT) for at in self._slots]
-        found: list[tuple[int, Any | None]] = []
-        for header in self.image.loads:
-            if header.flags & PF_X:
-                data = self.image.memory.read(header.start, header.size)
-                found += _instructions(self.image, data, header.start, spans)
-        return tuple(found)
 
     def _reads_through(self, load: Any, slot: int) -> bool:
         """Return whether a load of the GOT slot is followed by nothing but reads through it."""
@@ -192,10 +178,13 @@ class ConstantVariables:
         return _stays_a_base(listing, load.next_ip, register)
 
 
-def _is_near(target: int, address: int, size: int) -> bool:
-    """Return whether what is accessed at `target`, or a little behind it, may be in a place."""
+def _is_near(target: Any, address: int, size: int) -> Any:
+    """Return whether what is accessed at `target`, or a little behind it, may be in a place.
+
+    Of a number, or of each number of an array.
+    """
     # Bytes of an immediate may follow; and a wide access that starts below may reach in.
-    return address - _WIDEST - max(_IMMEDIATE_BYTES) < target < address + size
+    return (target > address - _WIDEST - max(_IMMEDIATE_BYTES)) & (target < address + size)
 
 
 def _mention_places(
@@ -208,21 +197,19 @@ def _mention_places(
     list of (int, int)
         Where the four bytes begin, and where they lead; in order.
     """
-    spans = tuple(spans)
-    if not spans:
-        return []
-    low = min(address for address, _ in spans) - _WIDEST - max(_IMMEDIATE_BYTES)
-    high = max(address + size for address, size in spans)
     found: list[tuple[int, int]] = []
     for shift in range(min(4, len(data) - 3)):
         words = np.frombuffer(data, "<i4", (len(data) - shift) // 4, shift)
         # All is relative to the start: live addresses are too large for quick arithmetic.
-        place = np.arange(shift + 4, shift + 4 + 4 * len(words), 4, dtype=np.int64)
-        place += words
-        for index in np.flatnonzero((place > low - start) & (place < high - start)).tolist():
-            target = start + int(place[index])
-            if any(_is_near(target, address, size) for address, size in spans):
-                found.append((start + shift + 4 * index, target))
+        target = np.arange(shift + 4, shift + 4 + 4 * len(words), 4, dtype=np.int64)
+        target += words
+        near = np.zeros(len(words), bool)
+        for address, size in spans:
+            near |= _is_near(target, address - start, size)
+        indices = np.flatnonzero(near)
+        found += zip(
+            (start + shift + 4 * indices).tolist(), (start + target[indices]).tolist(), strict=True
+        )
     return sorted(found)
 
 

@@ -7,6 +7,7 @@ file's own table only makes messages better, so a stripped file costs names and 
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, bisect_right
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,16 +68,15 @@ class SymbolIndex:
         self._base = base
 
     def _symbol(self, index: int) -> Symbol:
-        record = self._records[index]
-        start = int(record["name"])
+        start, info, _, _, _, size = self._records[index].item()
         end = self._strings.find(b"\0", start)
         name = self._strings[start : end if end >= 0 else len(self._strings)]
-        return Symbol(
-            int(self._values[index]),
-            name.decode(errors="replace"),
-            int(record["size"]),
-            int(record["info"]) & 15,
-        )
+        return Symbol(self._addresses[index], name.decode(errors="replace"), size, info & 15)
+
+    @cached_property
+    def _addresses(self) -> list[int]:
+        found: list[int] = self._values.tolist()
+        return found
 
     @cached_property
     def ordered(self) -> tuple[Symbol, ...]:
@@ -104,19 +104,19 @@ class SymbolIndex:
 
     def at(self, address: int) -> tuple[Symbol, ...]:
         """Return the symbols whose address is exactly this one."""
-        low = int(np.searchsorted(self._values, address, side="left"))
-        high = int(np.searchsorted(self._values, address, side="right"))
-        return tuple(self._symbol(index) for index in range(low, high))
+        low = bisect_left(self._addresses, address)
+        high = bisect_right(self._addresses, address, low)
+        return tuple([self._symbol(index) for index in range(low, high)])
 
     def covering(self, address: int) -> Symbol | None:
         """Return a symbol that starts at `address` or whose size covers it."""
         exact = self.at(address)
         if exact:
             return min(exact, key=lambda s: (s.name.startswith("_"), len(s.name), s.name))
-        index = int(np.searchsorted(self._values, address, side="right")) - 1
-        first = int(self._values[index]) if index >= 0 else 0
+        index = bisect_right(self._addresses, address) - 1
+        first = self._addresses[index] if index >= 0 else 0
         # Aliases share an address: a sized one among them may cover what another does not.
-        while index >= 0 and int(self._values[index]) == first:
+        while index >= 0 and self._addresses[index] == first:
             if address < first + int(self._records["size"][index]):
                 return self._symbol(index)
             index -= 1

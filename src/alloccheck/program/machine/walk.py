@@ -11,7 +11,7 @@ import platform
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from alloccheck.errors import ProgramError
 from alloccheck.program import model
@@ -61,8 +61,7 @@ class Region:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """One resolved target of a call or jump.
 
     Parameters
@@ -287,18 +286,24 @@ class Walker:
         except ProgramError as error:
             return Node(address, name, image, None, problem=str(error))
         base = image.base if image is not None else 0
-        links = {
-            (number, position): self._links(image, base, event)
-            for number, block in enumerate(chunk.blocks)
-            for position, event in enumerate(block.events)
-            if event.kind in (EventKind.CALL, EventKind.JUMP)
-        }
+        links: dict[tuple[int, int], tuple[Link, ...]] = {}
+        resolved: dict[tuple[AccessPath, ...], tuple[Link, ...]] = {}
+        for number, block in enumerate(chunk.blocks):
+            for position, event in enumerate(block.events):
+                if event.kind is not EventKind.CALL and event.kind is not EventKind.JUMP:
+                    continue
+                found = resolved.get(event.targets) if event.targets is not None else None
+                if found is None:
+                    found = self._links(image, base, event)
+                    if event.targets is not None:
+                        resolved[event.targets] = found
+                links[number, position] = found
         return Node(address, name, image, chunk, links)
 
     def _links(self, image: Image | None, base: int, event: Event) -> tuple[Link, ...]:
         if event.targets is None:
             return (Link(None, problem=f"target not known: {event.text}"),)
-        return tuple(self.resolve(image, base, path) for path in event.targets)
+        return tuple([self.resolve(image, base, path) for path in event.targets])
 
     def resolve(self, image: Image | None, base: int, path: AccessPath) -> Link:
         """Follow an access path through memory that cannot change, to its live target.

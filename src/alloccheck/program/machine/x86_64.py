@@ -5,8 +5,8 @@ Knows how to read one function; nothing of symbols or of other functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import compress
 from operator import attrgetter
 from typing import Any
@@ -21,6 +21,7 @@ from alloccheck.program.machine.chunk import (
     Event,
     EventKind,
     Part,
+    RawBlock,
     compact,
 )
 from alloccheck.program.machine.decode import (
@@ -46,7 +47,7 @@ from alloccheck.program.machine.values import (
 )
 
 _BRANCHES = frozenset({Flow.CONDITIONAL_BRANCH, Flow.XBEGIN_XABORT_XEND})
-_CALL, _END = int(Kind.CALL), int(Kind.END)
+_CALL, _BRANCH, _JUMP, _END = map(int, (Kind.CALL, Kind.BRANCH, Kind.JUMP, Kind.END))
 _NEAR_RETURN = frozenset({Mnemonic.RET})
 _LOOK_BACK = 48
 _XABORT = frozenset({Mnemonic.XABORT, Mnemonic.XEND})
@@ -149,9 +150,10 @@ def _only_returns(listing: Listing) -> bool:
     return listing.quiet and _END in listing.kinds.values()
 
 
-def _with_problems(block: CodeBlock, site: int, problems: Iterable[str]) -> CodeBlock:
-    events = tuple(Event(EventKind.PROBLEM, site, text=text) for text in problems)
-    return replace(block, events=events + block.events)
+def _with_problems(block: RawBlock, site: int, problems: Iterable[str]) -> RawBlock:
+    added = tuple(Event(EventKind.PROBLEM, site, text=text) for text in problems)
+    events, successors, ending = block
+    return added + events, successors, ending
 
 
 def _mentioned(listing: Listing, variables: ConstantVariables | None) -> bool:
@@ -174,35 +176,32 @@ def _odd_returns(listing: Listing) -> dict[int, str]:
     address is, which only value analysis can judge.
     """
     found = {}
-    ends: dict[int, list[Any]] = {}
-    for run in listing.runs:
-        if not run or run[-1].flow_control != Flow.RETURN:
-            continue
-        if not ends:
-            ends = {one[-1].next_ip: one for one in listing.runs if one}
-        kind = _before_return(run, listing.kinds, ends)
+    for start, instruction in listing.returns:
+        kind = _before_return(listing, start, instruction.ip)
         if kind:
-            found[run[-1].ip] = kind
+            found[instruction.ip] = kind
     return found
 
 
-def _before_return(run: list[Any], kinds: Mapping[int, int], ends: Mapping[int, list[Any]]) -> str:
-    """Classify the return at the end of a straight line by what stands before it."""
-    position = len(run) - 1
-    for _ in range(_LOOK_BACK):
-        if not position:
+def _before_return(listing: Listing, start: int, at: int) -> str:
+    """Classify a return by what stands before it in its straight line, and before that."""
+    looked = 0
+    line = listing.line(start, at)
+    while looked < _LOOK_BACK:
+        if not line:
             # Whether or not control comes from there: what stands before belongs to the return.
-            before = ends.get(run[0].ip)
+            before = listing.lines.get(start)
             if before is None:
                 return ""
-            run, position = before, len(before)
-        position -= 1
-        instruction = run[position]
-        if kinds.get(instruction.ip):
+            line, start = listing.line(before, start), before
+            continue
+        instruction = line.pop()
+        if instruction.ip in listing.kinds:
             return ""
         kind = _stack_change(instruction)
         if kind:
             return "" if kind == "settled" else kind
+        looked += 1
     return ""
 
 
@@ -265,9 +264,9 @@ class _Builder:
         self.switches = switches
         self.listing = listing
         self.trace = trace
-        self.blocks: dict[int, CodeBlock] = {}
+        self.blocks: dict[int, RawBlock] = {}
 
-    def build(self, entry: int) -> dict[int, CodeBlock]:
+    def build(self, entry: int) -> dict[int, RawBlock]:
         """Return all blocks that are reached from `entry`."""
         leaders = self._leaders(entry)
         work = [entry]
@@ -277,23 +276,16 @@ class _Builder:
                 continue
             block = self._block(at, leaders)
             self.blocks[at] = block
-            work.extend(block.successors)
+            work += block[1]
         return self.blocks
 
     def _leaders(self, entry: int) -> set[int]:
-        leaders = {entry}
+        leaders = self.listing.leaders | {entry}
         if self.trace is not None:
             leaders |= self.trace.leaders
-        for at, kind in self.listing.kinds.items():
-            if kind != _CALL:
-                instruction = self.listing.instructions[at]
-                leaders.add(instruction.next_ip)
-                target = branch_target(instruction)
-                if target is not None:
-                    leaders.add(target)
         return leaders
 
-    def _block(self, at: int, leaders: set[int]) -> CodeBlock:
+    def _block(self, at: int, leaders: set[int]) -> RawBlock:
         events: list[Event] = []
         first = at
         part = self.listing.part_of(at)
@@ -306,9 +298,17 @@ class _Builder:
                 if self.listing.exhausted:
                     text = "code beyond the limit"
                 events.append(Event(EventKind.PROBLEM, at, text=text))
-                return CodeBlock(tuple(events), (), Ending.RETURN)
+                return tuple(events), (), Ending.RETURN
             kind = kinds.get(at)
             if kind:
+                if kind == _JUMP or (kind == _BRANCH and self.trace is None):
+                    target, onward = instruction.near_branch_target, instruction.next_ip
+                    if target in instructions:
+                        if kind == _JUMP:
+                            return tuple(events), (target,), Ending.NEXT
+                        if onward in instructions and onward != target:
+                            ways = (onward, target) if onward < target else (target, onward)
+                            return tuple(events), ways, Ending.NEXT
                 if kind != _CALL:
                     return self._close(at, instruction, events)
                 events.append(self._call(at, instruction))
@@ -316,47 +316,47 @@ class _Builder:
             if onward >= end:
                 return self._overrun(instruction, events)
             if onward in leaders or onward == first:
-                return CodeBlock(tuple(events), (onward,))
+                return tuple(events), (onward,), Ending.NEXT
             at = onward
 
-    def _overrun(self, instruction: Any, events: list[Event]) -> CodeBlock:
+    def _overrun(self, instruction: Any, events: list[Event]) -> RawBlock:
         if instruction.flow_control in (Flow.CALL, Flow.INDIRECT_CALL):
-            return CodeBlock(tuple(events), (), Ending.OVERRUN)
+            return tuple(events), (), Ending.OVERRUN
         onward = instruction.next_ip
         events.append(Event(EventKind.JUMP, instruction.ip, ((onward,),), text="falls through"))
-        return CodeBlock(tuple(events), (), Ending.LEAVE)
+        return tuple(events), (), Ending.LEAVE
 
-    def _close(self, at: int, instruction: Any, events: list[Event]) -> CodeBlock:
+    def _close(self, at: int, instruction: Any, events: list[Event]) -> RawBlock:
         flow = instruction.flow_control
         if always_faults(instruction) or flow == Flow.EXCEPTION:
-            return CodeBlock(tuple(events), (), Ending.DIE)
+            return tuple(events), (), Ending.DIE
         if flow in _BRANCHES:
-            return CodeBlock(tuple(events), self._branch(at, instruction))
+            return tuple(events), self._branch(at, instruction), Ending.NEXT
         if flow == Flow.UNCONDITIONAL_BRANCH:
             target = branch_target(instruction)
             if target is None:
                 return self._strange(at, instruction, events)
-            return CodeBlock(tuple(events), (self._place(at, target),))
+            return tuple(events), (self._place(at, target),), Ending.NEXT
         if flow == Flow.INDIRECT_BRANCH:
             return self._indirect(at, instruction, events)
         if flow == Flow.RETURN and instruction.mnemonic in _NEAR_RETURN:
             return self._return(at, instruction, events)
         return self._strange(at, instruction, events)
 
-    def _return(self, at: int, instruction: Any, events: list[Event]) -> CodeBlock:
+    def _return(self, at: int, instruction: Any, events: list[Event]) -> RawBlock:
         trace = self.trace
         rewritten = trace is not None and trace.whole and trace.returns_elsewhere(at)
         if at in self.switches or rewritten:
             text = f"{instruction} to an address that the code provides"
             events.append(Event(EventKind.JUMP, at, None, text=text))
-            return CodeBlock(tuple(events), (), Ending.ESCAPE)
-        return CodeBlock(tuple(events), (), self._ending(at, Ending.RETURN))
+            return tuple(events), (), Ending.ESCAPE
+        return tuple(events), (), self._ending(at, Ending.RETURN)
 
     @staticmethod
-    def _strange(at: int, instruction: Any, events: list[Event]) -> CodeBlock:
+    def _strange(at: int, instruction: Any, events: list[Event]) -> RawBlock:
         text = f"instruction that is not followed: {instruction}"
         events.append(Event(EventKind.PROBLEM, at, text=text))
-        return CodeBlock(tuple(events), (), Ending.RETURN)
+        return tuple(events), (), Ending.RETURN
 
     def _branch(self, at: int, instruction: Any) -> tuple[int, ...]:
         onward = {instruction.next_ip}
@@ -368,17 +368,17 @@ class _Builder:
             onward.add(-1)
         if self.trace is not None and at in self.trace.edges:
             onward &= self.trace.edges[at]
-        return tuple(self._place(at, address) for address in sorted(onward))
+        return tuple([self._place(at, address) for address in sorted(onward)])
 
     def _place(self, site: int, target: int) -> int:
         """Return the block key of an address, making a block for one outside the range."""
-        if self.listing.holds(target):
+        if target in self.listing.instructions or self.listing.holds(target):
             return target
         key = -1 - len(self.blocks) - (site << 2)
         while key in self.blocks:
             key -= 1
         event = self._event(EventKind.JUMP, site, ((target,),), "jump")
-        self.blocks[key] = CodeBlock((event,), (), Ending.LEAVE)
+        self.blocks[key] = ((event,), (), Ending.LEAVE)
         return key
 
     def _ending(self, at: int, ending: Ending) -> Ending:
@@ -390,7 +390,10 @@ class _Builder:
         self, kind: EventKind, at: int, paths: Iterable[AccessPath] | None, text: str = ""
     ) -> Event:
         """Return a call or jump with what is known of its arguments."""
-        known = self.trace.arguments.get(at, {}) if self.trace is not None else {}
+        targets = None if paths is None else tuple(sorted(paths))
+        known = self.trace.arguments.get(at) if self.trace is not None else None
+        if not known:
+            return Event(kind, at, targets, None, text)
         numbers, pointers = [], []
         for position, value in sorted(known.items()):
             if isinstance(value, Numbers):
@@ -399,12 +402,11 @@ class _Builder:
                 numbers.append((position, value.high))
             elif isinstance(value, Pointers) and len(value.paths) == 1:
                 pointers.append((position, min(value.paths)))
-        targets = None if paths is None else tuple(sorted(paths))
         return Event(
             kind, at, targets, text=text, arguments=tuple(numbers), pointers=tuple(pointers)
         )
 
-    def _indirect(self, at: int, instruction: Any, events: list[Event]) -> CodeBlock:
+    def _indirect(self, at: int, instruction: Any, events: list[Event]) -> RawBlock:
         paths = self._paths(at, instruction)
         local: set[int] = set()
         outside: list[AccessPath] = []
@@ -415,16 +417,16 @@ class _Builder:
             else:
                 local.add(target)
         if local and not outside:
-            return CodeBlock(tuple(events), tuple(sorted(local)))
+            return tuple(events), tuple(sorted(local)), Ending.NEXT
         jump = self._event(EventKind.JUMP, at, outside or None, str(instruction))
         ending = self._ending(at, Ending.LEAVE)
         if not local:
-            return CodeBlock((*events, jump), (), ending)
+            return (*events, jump), (), ending
         key = -1 - len(self.blocks) - (at << 2)
         while key in self.blocks:
             key -= 1
-        self.blocks[key] = CodeBlock((jump,), (), ending)
-        return CodeBlock(tuple(events), (*sorted(local), key))
+        self.blocks[key] = ((jump,), (), ending)
+        return tuple(events), (*sorted(local), key), Ending.NEXT
 
     def _paths(self, at: int, instruction: Any) -> tuple[AccessPath, ...] | None:
         if self.trace is not None:
