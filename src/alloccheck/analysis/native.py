@@ -158,6 +158,8 @@ class Decider:
         self._python: dict[Image, bool] = {}
         self._labels: dict[int, str] = {}
         self._local: dict[tuple[int, bool], _Local] = {}
+        self.unwound: set[Image] = set()
+        """Images whose exception tables were read."""
 
     def decide(self, address: int) -> NativeAnswer:
         """Decide one function.
@@ -569,6 +571,7 @@ class _Walk:
         return bool(self.queue)
 
     def _take_up(self, visit: _Visit, image: Image, part: int) -> None:
+        self.decider.unwound.add(image)
         try:
             pads = landing_pads(image, part)
         except ProgramError as error:

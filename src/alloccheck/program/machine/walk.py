@@ -40,6 +40,7 @@ from alloccheck.program.machine.images import (
 from alloccheck.program.machine.memory import (
     LiveMemory,
     Memory,
+    NotedMemory,
     Unreadable,
     is_executable,
     is_immutable,
@@ -50,6 +51,8 @@ from alloccheck.source import Backtrace, Frame
 
 _MASK = (1 << 64) - 1
 _GUESSED_RANGE = 1 << 16
+_STUB = 16
+"""Bytes of a linkage stub."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +195,7 @@ class Walker:
         self._constant: dict[Image, ConstantVariables] = {}
         self.followed: dict[int, int] = {}
         """Every pointer in memory that was followed: its address, and what it held."""
+        self._constants_read: set[tuple[int, int]] = set()
         self.bound: dict[int, int] = {}
         """Those of them that the dynamic linker has not bound yet, and what it will put there."""
 
@@ -361,7 +365,7 @@ class Walker:
 
     def _is_lazy_stub(self, address: int) -> bool:
         try:
-            code = self.memory.read(address, 16)
+            code = self.memory.read(address, _STUB)
         except Unreadable:
             return False
         if code[:4] == b"\xf3\x0f\x1e\xfa":
@@ -401,7 +405,7 @@ class Walker:
         if machine == EM_X86_64:
             return x86_64.read_chunk(
                 x86_64.Source(
-                    memory=self.memory,
+                    memory=NotedMemory(self.memory, self._constants_read),
                     image=image,
                     base=base,
                     part=Part(low - base, high - base, code),
@@ -431,6 +435,34 @@ class Walker:
             if node.chunk is not None and node.image is not None:
                 for constant in node.chunk.constants:
                     yield node.image, constant
+
+    def spans_read(self) -> dict[Image, list[tuple[int, int]] | None]:
+        """Return the live ranges of code and constants that were read of each image.
+
+        None stands for the whole image: something was concluded from all of its code, or something
+        could not be read. Tables that only say how code is to be read are left out; exception
+        tables are not known here.
+        """
+        found: dict[Image, list[tuple[int, int]] | None] = {}
+        for node in self._nodes.values():
+            image, chunk = node.image, node.chunk
+            if image is None:
+                continue
+            spans = found.setdefault(image, [])
+            parts = [image.frames.find(image.base + low) for low in chunk.parts] if chunk else []
+            if chunk is None or chunk.constants or None in parts[1:]:
+                found[image] = None
+            elif spans is not None:
+                spans.append((image.base + chunk.low, image.base + chunk.high))
+                spans += [part for part in parts if part is not None]
+        stubs = ((self.followed[slot], _STUB) for slot in self.bound)
+        for place, size in (*self._constants_read, *stubs):
+            image = self.images.find(place)
+            if image is not None:
+                spans = found.setdefault(image, [])
+                if spans is not None:
+                    spans.append((place, place + size))
+        return found
 
     def images_used(self) -> frozenset[Image]:
         """Return the images that hold anything that was read or followed."""
