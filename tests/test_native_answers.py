@@ -38,7 +38,8 @@ void lets_throw(void (*f)(void)) {
     f();
 }
 asm(".text; .space 0x40000; .globl far_away; far_away: ret; .space 0x40000; .balign 16");
-asm(".section .rodata; .space 0x40000; .globl far_constant; far_constant: .long 1; .space 0x40000; .text");
+asm(".section .rodata; .space 0x40000; .globl far_constant; far_constant: .long 1");
+asm(".space 0x40000; .text");
 """
 NUMBERS = itertools.count()
 
@@ -50,7 +51,7 @@ def library(tmp_path):
     source.write_text(SOURCE)
     # A variable of the same name in another library would make it one that others may write.
     mode = f"mode{next(NUMBERS)}"
-    flags = ["-O2", "-fexceptions", f"-Dkept_mode={mode}", "-fPIC", "-shared", "-Wl,-z,now", "-Wl,-z,norelro"]
+    flags = f"-O2 -fexceptions -Dkept_mode={mode} -fPIC -shared -Wl,-z,now -Wl,-z,norelro".split()
     subprocess.run(["gcc", *flags, str(source), "-o", str(built), "-lm"], check=True)
     loaded = ctypes.CDLL(str(built))
     loaded.mode = ctypes.c_int.in_dll(loaded, mode)
