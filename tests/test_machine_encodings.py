@@ -64,6 +64,7 @@ def test_what_the_value_analysis_passes_over_changes_nothing_that_it_follows(ins
     "code",
     [
         "0f2900",  # movaps [rax], xmm0
+        "0f29c0",  # movaps xmm0, xmm0 in the encoding that stores
         "f20f1100",  # movsd [rax], xmm0
         "660f7ec0",  # movd eax, xmm0
         "660f7e00",  # movd [rax], xmm0
