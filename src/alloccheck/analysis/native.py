@@ -444,22 +444,24 @@ class Decider:
 
     def doomed_blocks(self, node: Node, chunk: Chunk) -> tuple[bool, ...]:
         """Return for each block whether the process surely ends once it is entered."""
-        doomed = [False] * len(chunk.blocks)
-        changed = True
+        doomed = [
+            self._dies_within(node, number, block) if block.events else block.ending is Ending.DIE
+            for number, block in enumerate(chunk.blocks)
+        ]
+        changed = any(doomed)
         while changed:
             changed = False
-            for number, block in enumerate(chunk.blocks):
-                if doomed[number]:
+            for number, (events, onward, ending) in enumerate(chunk.blocks):
+                if doomed[number] or ending is not Ending.NEXT or not onward:
                     continue
-                if block.events:
-                    found = self._is_doomed(node, number, block, doomed)
-                else:
-                    found = _ends_in_doom(block, doomed)
-                if found:
+                if any(event.kind is EventKind.PROBLEM for event in events):
+                    continue
+                if all(map(doomed.__getitem__, onward)):
                     doomed[number] = changed = True
         return tuple(doomed)
 
-    def _is_doomed(self, node: Node, number: int, block: CodeBlock, doomed: list[bool]) -> bool:
+    def _dies_within(self, node: Node, number: int, block: CodeBlock) -> bool:
+        """Return whether the events of a block, or its own end, surely end the process."""
         for position, event in enumerate(block.events):
             if event.kind is EventKind.PROBLEM:
                 return False
@@ -471,15 +473,7 @@ class Decider:
             links = node.links.get((number, position), ())
             if links and all(one.target and self.dooms(one.target) for one in links):
                 return True
-        return _ends_in_doom(block, doomed)
-
-
-def _ends_in_doom(block: CodeBlock, doomed: list[bool]) -> bool:
-    """Return whether a block ends in a fault, or leads to doomed blocks only."""
-    _, onward, ending = block
-    if ending is Ending.NEXT and onward:
-        return all(map(doomed.__getitem__, onward))
-    return ending is Ending.DIE
+        return block.ending is Ending.DIE
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,8 @@ class Listing:
     """Where branches and jumps lead, and what stands behind them."""
     lines: dict[int, int] = field(default_factory=dict)
     """Where the straight lines begin in which they were read, by where they end."""
+    stops: dict[int, int] = field(default_factory=dict)
+    """The next instruction that is not plain, by the one that follows the last of them."""
     returns: list[tuple[int, Any]] = field(default_factory=list)
     """Each return, and where its line begins."""
     quiet: bool = True
@@ -161,9 +163,10 @@ class Listing:
     def descend(self, entries: Iterable[int]) -> None:
         """Read everything that is reached from `entries` by direct flow inside the parts."""
         instructions, kinds, leaders = self.instructions, self.kinds, self.leaders
+        stops = self.stops
         work = [entry for entry in entries if self.holds(entry)]
         while work:
-            at = start = work.pop()
+            at = start = plain = work.pop()
             if at in instructions or at in self.undecodable:
                 continue
             part = self.part_of(at)
@@ -197,7 +200,8 @@ class Listing:
                     at = instruction.next_ip
                     continue
                 kinds[at] = kind
-                at = instruction.next_ip
+                stops[plain] = at
+                at = plain = instruction.next_ip
                 if kind == _CALL:
                     self.quiet = False
                     continue

@@ -5,6 +5,7 @@ Knows how to read one function; nothing of symbols or of other functions.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import compress
@@ -269,12 +270,13 @@ class _Builder:
     def build(self, entry: int) -> dict[int, RawBlock]:
         """Return all blocks that are reached from `entry`."""
         leaders = self._leaders(entry)
+        ordered = [*sorted(leaders), 1 << 64]
         work = [entry]
         while work:
             at = work.pop()
             if at in self.blocks:
                 continue
-            block = self._block(at, leaders)
+            block = self._block(at, leaders, ordered)
             self.blocks[at] = block
             work += block[1]
         return self.blocks
@@ -285,13 +287,18 @@ class _Builder:
             leaders |= self.trace.leaders
         return leaders
 
-    def _block(self, at: int, leaders: set[int]) -> RawBlock:
+    def _block(self, at: int, leaders: set[int], ordered: list[int]) -> RawBlock:
         events: list[Event] = []
         first = at
+        stops, following = self.listing.stops, ordered[bisect_right(ordered, at)]
         part = self.listing.part_of(at)
         end = part.high if part is not None else at
         instructions, kinds = self.listing.instructions, self.listing.kinds
         while True:
+            stop = stops.get(at)
+            if stop is not None and stop < following:
+                # Nothing but plain instructions up to there, and no other block begins.
+                at = stop
             instruction = instructions.get(at)
             if instruction is None:
                 text = "bytes that are not an instruction"
