@@ -158,6 +158,7 @@ class Decider:
         self._python: dict[Image, bool] = {}
         self._labels: dict[int, str] = {}
         self._local: dict[tuple[int, bool], _Local] = {}
+        self._behind: dict[Link, Link] = {}
         self.unwound: set[Image] = set()
         """Images whose exception tables were read."""
 
@@ -270,7 +271,7 @@ class Decider:
                 if key not in taken:
                     links = node.links.get((number, position), ())
                     through = tuple(self.through(link) for link in links)
-                    steps.append(_Step(doomed[number], event, through))
+                    steps.append(_Step(doomed[number], event, through, _direct(event, through)))
                     if event.targets and all(map(self._is_plain, through)):
                         # Another call of the same adds nothing to the first.
                         taken.add(key)
@@ -281,7 +282,7 @@ class Decider:
             if block.ending is Ending.OVERRUN:
                 text = "control may run past the end of the function"
                 problem = Event(EventKind.PROBLEM, chunk.high, text=text)
-                steps.append(_Step(doomed[number], problem, ()))
+                steps.append(_Step(doomed[number], problem, (), None))
             for successor in block.successors:
                 if successor not in seen:
                     seen.add(successor)
@@ -310,6 +311,12 @@ class Decider:
 
     def through(self, link: Link) -> Link:
         """Skip linkage stubs: code that is nothing but one jump."""
+        found = self._behind.get(link)
+        if found is None:
+            found = self._behind[link] = self._through(link)
+        return found
+
+    def _through(self, link: Link) -> Link:
         for _ in range(4):
             if link.target is None or self.known(link.target) is not None:
                 return link
@@ -483,6 +490,15 @@ class _Step:
     doomed: bool
     event: Event
     links: tuple[Link, ...]
+    direct: int | None
+    """The one target, if no pointer led to it."""
+
+
+def _direct(event: Event, links: tuple[Link, ...]) -> int | None:
+    if len(links) != 1 or event.kind in (EventKind.SYSTEM, EventKind.PROBLEM):
+        return None
+    (link,) = links
+    return link.target if link == Link(link.target) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -714,7 +730,7 @@ class _Walk:
         local = self.decider.local(visit.address, self.exempt)
         node = local.node
         self.visited.append(visit)
-        self.functions[visit.address] = node.label
+        self.functions[visit.address] = self.decider.label(visit.address)
         if node.image is not None:
             self.images[node.image] = None
         if node.chunk is None:
@@ -723,8 +739,16 @@ class _Walk:
         self._note_trust(visit, node, node.chunk)
         if visit.dying and self.exempt and self._may_escape(visit.address):
             self.may_leave_while_dying = True
-        dying = visit if visit.dying else _Visit(visit.address, True, visit.trail)
+        dying = visit
+        if not visit.dying and any(step.doomed for step in local.steps):
+            dying = _Visit(visit.address, True, visit.trail)
         for step in local.steps:
+            if step.direct is not None:
+                # By far the most: a call of code at a fixed place.
+                if (step.direct, visit.dying or step.doomed) not in self.queued:
+                    doomed = visit.dying or step.doomed
+                    self._enter(step.direct, doomed, visit.trail, step.event, node)
+                continue
             self._event(dying if step.doomed else visit, node, step)
 
     def _may_escape(self, address: int) -> bool:

@@ -322,12 +322,14 @@ class Trace:
         self._note_arguments(at, state)
 
     def _note_arguments(self, at: int, state: State) -> None:
+        before = self.arguments.get(at)
+        if before is not None and not before:
+            return
         known: dict[int, Known] = {}
         for position, register in enumerate(ARGUMENTS):
             value = state.registers.get(register)
             if value is not None and not isinstance(value, Frame):
                 known[position] = value
-        before = self.arguments.get(at)
         if before is not None:
             joined = {k: v.join(before[k], n) for k, n in known.items() if k in before}
             known = {k: n for k, n in joined.items() if n is not None}
@@ -521,10 +523,12 @@ class Trace:
                     table.pop(register, None)
         state.flags = None
         top = state.registers.get(R.RSP)
-        for key in list(state.slots):
+        if self._escaped:
+            state.slots.clear()
+        elif state.slots and isinstance(top, Frame):
             # Below the stack pointer the called function has its own frame.
-            below = isinstance(top, Frame) and (key[0] != top.origin or key[1] < top.offset)
-            if self._escaped or below:
+            origin, offset = top.origin, top.offset
+            for key in [one for one in state.slots if one[0] != origin or one[1] < offset]:
                 del state.slots[key]
 
     def _generic(self, instruction: Any, state: State) -> bool:
@@ -967,25 +971,27 @@ def _span(relation: str, constant: int, bits: int, left: Abstract) -> tuple[int,
 def _weaken(known: State, new: State, *, drop: bool) -> bool:
     """Weaken a state so that it holds for a new way in too; return whether that changed it."""
     changed = False
-    for table, other in ((known.registers, new.registers), (known.slots, new.slots)):
-        for key in list(table):
-            before = table[key]  # type: ignore[index]
-            another = other.get(key)  # type: ignore[call-overload]
-            if another is before:
-                continue
-            after = v.join(before, another)
+    tables: tuple[tuple[dict[Any, Abstract], dict[Any, Abstract]], ...] = (
+        (known.registers, new.registers),
+        (known.slots, new.slots),
+    )
+    for table, other in tables:
+        # What is the same object needs no look: copies of a state share their values.
+        for key in [key for key, value in table.items() if other.get(key) is not value]:
+            before = table[key]
+            after = v.join(before, other.get(key))
             if after == before:
                 continue
             changed = True
             if after is None or drop:
-                del table[key]  # type: ignore[arg-type]
+                del table[key]
             else:
-                table[key] = after  # type: ignore[index]
+                table[key] = after
     for copies, others in ((known.low_copies, new.low_copies), (known.copies, new.copies)):
-        for register in list(copies):
-            if others.get(register) != copies[register]:
-                del copies[register]
-                changed = True
+        stale = [one for one, token in copies.items() if others.get(one) != token]
+        for register in stale:
+            del copies[register]
+            changed = True
     if known.flags != new.flags and known.flags is not None:
         known.flags = None
         changed = True
