@@ -116,8 +116,8 @@ class Listing:
     """Where the straight lines begin in which they were read, by where they end."""
     stops: dict[int, int] = field(default_factory=dict)
     """The next instruction that is not plain, by the one that follows the last of them."""
-    returns: list[tuple[int, Any]] = field(default_factory=list)
-    """Each return, and where its line begins."""
+    returns: list[tuple[int, int, Any]] = field(default_factory=list)
+    """Where its line begins, where the last plain instructions of that begin, and the return."""
     quiet: bool = True
     """Nothing was met but plain instructions, branches that stay in the parts, and returns."""
     undecodable: set[int] = field(default_factory=set)
@@ -201,17 +201,19 @@ class Listing:
                     continue
                 kinds[at] = kind
                 stops[plain] = at
-                at = plain = instruction.next_ip
+                at = instruction.next_ip
                 if kind == _CALL:
+                    plain = at
                     self.quiet = False
                     continue
                 leaders.add(at)
                 if kind == _END:
                     if instruction.flow_control == Flow.RETURN:
-                        self.returns.append((start, instruction))
+                        self.returns.append((start, plain, instruction))
                     self.quiet = self.quiet and instruction.mnemonic == Mnemonic.RET
                     break
                 if kind == _OTHER:
+                    plain = at
                     self.quiet = False
                     continue
                 target = instruction.near_branch_target
@@ -222,6 +224,7 @@ class Listing:
                     self.quiet = False
                 if kind == _JUMP:
                     break
+                plain = at
             else:
                 # Past the end of the part.
                 self.quiet = False
@@ -229,7 +232,7 @@ class Listing:
                 self.lines[at] = start
 
     def line(self, start: int, end: int) -> list[Any]:
-        """Return the instructions of a straight line, given where it begins and ends."""
+        """Return the instructions from one in a straight line to another one."""
         found = []
         while start != end:
             instruction = self.instructions[start]

@@ -178,13 +178,14 @@ class ConstantVariables:
         return _stays_a_base(listing, load.next_ip, register)
 
 
-def _is_near(target: Any, address: int, size: int) -> Any:
-    """Return whether what is accessed at `target`, or a little behind it, may be in a place.
+_REACH = _WIDEST + max(_IMMEDIATE_BYTES)
+"""How far below a place an access may begin that reaches into it."""
 
-    Of a number, or of each number of an array.
-    """
+
+def _is_near(target: int, address: int, size: int) -> bool:
+    """Return whether what is accessed at `target`, or a little behind it, may be in a place."""
     # Bytes of an immediate may follow; and a wide access that starts below may reach in.
-    return (target > address - _WIDEST - max(_IMMEDIATE_BYTES)) & (target < address + size)
+    return address - _REACH < target < address + size
 
 
 def _mention_places(
@@ -197,19 +198,21 @@ def _mention_places(
     list of (int, int)
         Where the four bytes begin, and where they lead; in order.
     """
+    spans = tuple(spans)
     found: list[tuple[int, int]] = []
     for shift in range(min(4, len(data) - 3)):
         words = np.frombuffer(data, "<i4", (len(data) - shift) // 4, shift)
-        # All is relative to the start: live addresses are too large for quick arithmetic.
-        target = np.arange(shift + 4, shift + 4 + 4 * len(words), 4, dtype=np.int64)
-        target += words
+        # All is relative to the start, and wraps around; what is found is looked at exactly.
+        target = words + np.arange(shift + 4, shift + 4 + 4 * len(words), 4, dtype=np.int32)
         near = np.zeros(len(words), bool)
         for address, size in spans:
-            near |= _is_near(target, address - start, size)
-        indices = np.flatnonzero(near)
-        found += zip(
-            (start + shift + 4 * indices).tolist(), (start + target[indices]).tolist(), strict=True
-        )
+            low = (address - start - _REACH) & 0xFFFFFFFF
+            near |= (target.view(np.uint32) - np.uint32(low)) < size + _REACH
+        for index in np.flatnonzero(near).tolist():
+            place = start + shift + 4 * index
+            leads = place + 4 + int(words[index])
+            if any(_is_near(leads, address, size) for address, size in spans):
+                found.append((place, leads))
     return sorted(found)
 
 

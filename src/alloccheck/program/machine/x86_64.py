@@ -177,24 +177,24 @@ def _odd_returns(listing: Listing) -> dict[int, str]:
     address is, which only value analysis can judge.
     """
     found = {}
-    for start, instruction in listing.returns:
-        kind = _before_return(listing, start, instruction.ip)
+    for start, plain, instruction in listing.returns:
+        kind = _before_return(listing, start, plain, instruction.ip)
         if kind:
             found[instruction.ip] = kind
     return found
 
 
-def _before_return(listing: Listing, start: int, at: int) -> str:
+def _before_return(listing: Listing, start: int, plain: int, at: int) -> str:
     """Classify a return by what stands before it in its straight line, and before that."""
     looked = 0
-    line = listing.line(start, at)
+    line = listing.line(plain, at)
     while looked < _LOOK_BACK:
         if not line:
             # Whether or not control comes from there: what stands before belongs to the return.
-            before = listing.lines.get(start)
+            before = listing.lines.get(start) if start == plain else None
             if before is None:
                 return ""
-            line, start = listing.line(before, start), before
+            line, start, plain = listing.line(before, start), before, before
             continue
         instruction = line.pop()
         if instruction.ip in listing.kinds:
@@ -443,6 +443,8 @@ class _Builder:
         return (plain,) if plain is not None else None
 
     def _call(self, at: int, instruction: Any) -> Event:
+        if self.trace is None and instruction.code == iced.Code.CALL_REL32_64:
+            return Event(EventKind.CALL, at, ((instruction.near_branch_target,),))
         flow = instruction.flow_control
         if flow == Flow.INTERRUPT:
             text = f"software interrupt: {instruction}"
