@@ -9,6 +9,7 @@ pointer (System V ABI), and writes into the caller's frame only if a frame addre
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -915,24 +916,33 @@ def _memory_size(instruction: Any) -> int:
     return int(iced.MemorySizeExt.size(instruction.memory_size))
 
 
+_UNSIGNED = {
+    "a": operator.gt,
+    "ae": operator.ge,
+    "b": operator.lt,
+    "be": operator.le,
+    "e": operator.eq,
+    "ne": operator.ne,
+}
+_SIGNED = {"g": operator.gt, "ge": operator.ge, "l": operator.lt, "le": operator.le}
+
+
 def _holds(relation: str, left: int, right: int, bits: int) -> bool:
+    """Return whether a relation holds between the low bits of two words.
+
+    Examples
+    --------
+    >>> _holds("b", 1, -1, 32), _holds("l", 1, -1, 32), _holds("s", 1, 2, 8)
+    (True, False, True)
+    """
     top = (1 << bits) - 1
+    sign = top ^ (top >> 1)
     a, b = left & top, right & top
-    x, y = v.signed(a, bits), v.signed(b, bits)
-    return {
-        "a": a > b,
-        "ae": a >= b,
-        "b": a < b,
-        "be": a <= b,
-        "e": a == b,
-        "ne": a != b,
-        "g": x > y,
-        "ge": x >= y,
-        "l": x < y,
-        "le": x <= y,
-        "s": bool((a - b) & (top ^ (top >> 1))),
-        "ns": not (a - b) & (top ^ (top >> 1)),
-    }[relation]
+    if relation in _UNSIGNED:
+        return bool(_UNSIGNED[relation](a, b))
+    if relation in _SIGNED:
+        return bool(_SIGNED[relation](a ^ sign, b ^ sign))
+    return bool((a - b) & sign) == (relation == "s")
 
 
 def _span(relation: str, constant: int, bits: int, left: Abstract) -> tuple[int, int] | None:

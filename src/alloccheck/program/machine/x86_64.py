@@ -291,7 +291,8 @@ class _Builder:
         events: list[Event] = []
         first = at
         stops, following = self.listing.stops, ordered[bisect_right(ordered, at)]
-        part = self.listing.part_of(at)
+        # In the one part that most functions have, everything is that is reached.
+        part = self.listing.part_of(at) if len(self.listing.parts) > 1 else self.listing.part
         end = part.high if part is not None else at
         instructions, kinds = self.listing.instructions, self.listing.kinds
         while True:
