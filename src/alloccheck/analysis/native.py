@@ -265,7 +265,7 @@ class Decider:
         while work:
             number = work.pop()
             block = chunk.blocks[number]
-            last = self.last_event(node, number, block)
+            last = self.last_event(node, number, block) if block.events else None
             for position, event in enumerate(block.events):
                 key = (doomed[number], event.targets or ())
                 if key not in taken:
@@ -385,7 +385,9 @@ class Decider:
         while work:
             number = work.pop()
             block = chunk.blocks[number]
-            if every or block.ending is Ending.OVERRUN:
+            if not block.events:
+                pass
+            elif every or block.ending is Ending.OVERRUN:
                 if self.last_event(node, number, block, depth) is not None:
                     continue
             elif any(
