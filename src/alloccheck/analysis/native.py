@@ -224,12 +224,7 @@ class Decider:
         """
         if address not in self._harmless:
             walk = _Walk(self, address, exempt=True, inside=True, budget=_INTERPRETER_BUDGET).run()
-            lasting = [
-                w
-                for w in walk.witnesses.values()
-                if w.path is not Path.DIVERGE and w.occasion is not Occasion.FIRST_CALL
-            ]
-            self._harmless[address] = not lasting and not walk.may_leave_while_dying
+            self._harmless[address] = not walk.lasting and not walk.may_leave_while_dying
         return self._harmless[address]
 
     def label(self, address: int) -> str:
@@ -530,6 +525,8 @@ class _Walk:
     inside: bool = False
     budget: int = 0
     may_leave_while_dying: bool = False
+    lasting: bool = False
+    """Whether there is an effect at other calls than the first, outside process death."""
     witnesses: dict[tuple[Effect, Path, Occasion, str], NativeWitness] = field(default_factory=dict)
     deaths: dict[str, None] = field(default_factory=dict)
     functions: dict[int, str] = field(default_factory=dict)
@@ -549,7 +546,8 @@ class _Walk:
             self._add(Effect.UNKNOWN, visit, f"{self.entry:#x}", str(error), "")
         budget = self.budget or self.decider.budget
         while self.queue or self._handlers():
-            if self.may_leave_while_dying:
+            if self.may_leave_while_dying or (self.inside and self.lasting):
+                # Begun anew, or harmful whatever else there is.
                 break
             visit = self.queue.popleft()
             if len(self.functions) >= budget:
@@ -640,6 +638,8 @@ class _Walk:
         if effect is Effect.RAISE and not visit.dying:
             path = Path.RAISE
         key = (effect, path, occasion, symbol)
+        if path is not Path.DIVERGE and occasion is not Occasion.FIRST_CALL:
+            self.lasting = True
         if key not in self.witnesses:
             self.witnesses[key] = NativeWitness(
                 effect, path, occasion, symbol, reason, source, visit.trail, site

@@ -350,26 +350,27 @@ class Image:
     def relocations(self) -> dict[int, Relocation]:
         """Relocations by slot address, those without a symbol's name (RELATIVE) left out."""
         relative = RELATIVE.get(self.machine, -1)
-        records, symbols = self._relocation_records, self._records
-        versym = self.dynamic.get(DT_VERSYM)
+        records = self._relocation_records
+        # Most of a large library's are relative.
+        records = records[(records["info"] & np.uint64(0xFFFFFFFF)) != relative]
+        names: dict[int, tuple[str | None, str | None]] = {0: (None, None)}
         table: dict[int, Relocation] = {}
-        for offset, info, addend in zip(
-            records["offset"].tolist(),
-            records["info"].tolist(),
-            records["addend"].tolist(),
-            strict=True,
-        ):
+        for offset, info, addend in records.tolist():
             kind, index = info & 0xFFFFFFFF, info >> 32
-            if kind == relative:
-                continue
-            name = version = None
-            if index:
-                name = self._string(int(symbols[index]["name"]))
-                if versym:
-                    number = int.from_bytes(self.memory.read(versym + 2 * index, 2), "little")
-                    version = self._versions.get(number & 0x7FFF)
-            table[self.base + offset] = Relocation(kind, name, version, addend)
+            named = names.get(index)
+            if named is None:
+                named = names[index] = self._symbol_name(index)
+            table[self.base + offset] = Relocation(kind, *named, addend)
         return table
+
+    def _symbol_name(self, index: int) -> tuple[str, str | None]:
+        """Return name and version of a record of `.dynsym`."""
+        version = None
+        versym = self.dynamic.get(DT_VERSYM)
+        if versym:
+            number = int.from_bytes(self.memory.read(versym + 2 * index, 2), "little")
+            version = self._versions.get(number & 0x7FFF)
+        return self._string(int(self._records[index]["name"])), version
 
     @cached_property
     @_parses

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from functools import cached_property
+from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -142,29 +143,36 @@ def file_symbols(path: str, base: int) -> SymbolIndex:
         Load address that is added to each value.
     """
     try:
-        return _parse_symtab(Path(path).read_bytes(), base)
+        with Path(path).open("rb", buffering=0) as file:
+            return _read_symtab(file, base)
     except (OSError, struct.error, ValueError, IndexError):
         return SymbolIndex(np.zeros(0, SYMBOL_RECORD), b"")
 
 
-def _parse_symtab(data: bytes, base: int) -> SymbolIndex:
+def _read_symtab(file: FileIO, base: int) -> SymbolIndex:
+    def part(offset: int, size: int) -> bytes:
+        # Of a large library with debug information this is but a small part of the file.
+        file.seek(offset)
+        data = file.read(size)
+        if len(data) != size:
+            raise ValueError("the file ends early")
+        return data
+
     nothing = SymbolIndex(np.zeros(0, SYMBOL_RECORD), b"")
-    if data[:6] != b"\x7fELF\x02\x01":
+    head = part(0, 64)
+    if head[:6] != b"\x7fELF\x02\x01":
         return nothing
-    (offset,) = struct.unpack_from("<Q", data, 40)
-    entry_size, count = struct.unpack_from("<HH", data, 58)
-    sections = [
-        struct.unpack_from("<IIQQQQIIQQ", data, offset + entry_size * k) for k in range(count)
-    ]
+    (offset,) = struct.unpack_from("<Q", head, 40)
+    entry_size, count = struct.unpack_from("<HH", head, 58)
+    table = part(offset, entry_size * count)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", table, entry_size * k) for k in range(count)]
     for section in sections:
         if section[1] == 2:  # SHT_SYMTAB
-            records = np.frombuffer(data, SYMBOL_RECORD, section[5] // 24, section[4])
+            records = np.frombuffer(part(section[4], section[5] // 24 * 24), SYMBOL_RECORD)
             kinds = records["info"] & 15
             code = (kinds == STT_FUNC) | (kinds == STT_GNU_IFUNC)
             strings = sections[section[6]]
             return SymbolIndex(
-                records[(records["section"] != 0) & code],
-                data[strings[4] : strings[4] + strings[5]],
-                base,
+                records[(records["section"] != 0) & code], part(strings[4], strings[5]), base
             )
     return nothing
