@@ -354,23 +354,25 @@ class Image:
         # Most of a large library's are relative.
         records = records[(records["info"] & np.uint64(0xFFFFFFFF)) != relative]
         names: dict[int, tuple[str | None, str | None]] = {0: (None, None)}
+        places, versions = self._records["name"].tolist(), self._symbol_versions()
         table: dict[int, Relocation] = {}
         for offset, info, addend in records.tolist():
             kind, index = info & 0xFFFFFFFF, info >> 32
             named = names.get(index)
             if named is None:
-                named = names[index] = self._symbol_name(index)
+                version = self._versions.get(versions[index]) if versions else None
+                named = names[index] = (self._string(places[index]), version)
             table[self.base + offset] = Relocation(kind, *named, addend)
         return table
 
-    def _symbol_name(self, index: int) -> tuple[str, str | None]:
-        """Return name and version of a record of `.dynsym`."""
-        version = None
+    def _symbol_versions(self) -> list[int]:
+        """Return the number of each symbol's version; nothing if there are no versions."""
         versym = self.dynamic.get(DT_VERSYM)
-        if versym:
-            number = int.from_bytes(self.memory.read(versym + 2 * index, 2), "little")
-            version = self._versions.get(number & 0x7FFF)
-        return self._string(int(self._records[index]["name"])), version
+        if not versym:
+            return []
+        data = self.memory.read(versym, 2 * len(self._records))
+        found: list[int] = (np.frombuffer(data, "<u2") & 0x7FFF).tolist()
+        return found
 
     @cached_property
     @_parses
