@@ -149,6 +149,8 @@ class Decider:
 
         self.walker = walker or Walker(regions=regions, store=store, accept=accepted)
         self.table: SymbolTable = symbol_table()
+        # Many functions have several names.
+        self._answers: dict[int, NativeAnswer] = {}
         self._known: dict[int, KnownSymbol | None] = {}
         self._fatal: dict[int, str | None] = {}
         self._returns: dict[int, tuple[bool, int]] = {}
@@ -170,11 +172,13 @@ class Decider:
         address : int
             Live address of its entry.
         """
-        walk = _Walk(self, address, exempt=True).run()
-        if walk.may_leave_while_dying:
-            # Something on the way to a death may escape from it: then nothing is exempt.
-            walk = _Walk(self, address, exempt=False).run()
-        return walk.answer()
+        if address not in self._answers:
+            walk = _Walk(self, address, exempt=True).run()
+            if walk.may_leave_while_dying:
+                # Something on the way to a death may escape from it: then nothing is exempt.
+                walk = _Walk(self, address, exempt=False).run()
+            self._answers[address] = walk.answer()
+        return self._answers[address]
 
     # --- names ------------------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, NamedTuple
 
 import iced_x86 as iced
 
@@ -83,8 +83,7 @@ _RELATIONS: dict[int, tuple[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(NamedTuple):
     """The operands that the flags were set from by `cmp`, or by `test` of a value with itself."""
 
     register: int | None
@@ -449,7 +448,7 @@ class Trace:
         state.copies.pop(full, None)
         if state.flags is not None and state.flags.register == full:
             flags = state.flags
-            state.flags = replace(flags, register=None, slot=None)
+            state.flags = flags._replace(register=None, slot=None)
         if size == 4:
             value = v.low_bits(value, 32)
         elif size != 8:
@@ -494,7 +493,7 @@ class Trace:
     def _drop_slot_flags(state: State) -> None:
         flags = state.flags
         if flags is not None and flags.slot is not None:
-            state.flags = replace(flags, register=None, slot=None)
+            state.flags = flags._replace(register=None, slot=None)
 
     def _write_memory(
         self, instruction: Any, value: Abstract, size: int | None, state: State
