@@ -295,9 +295,9 @@ def _native_tables(data: dict[str, Any]) -> Table:
          f"{data['library']:.2f} s",
          f"smda recovering {data['smda functions']:.0f} functions: {data['smda']:.2f} s",
          _at_least(faster, 4)],
-        ["`sin`, kept", f"{1e3 * data['warm']:.3f} ms",
+        ["`sin`, asked for before in the process", f"{1e3 * data['warm']:.3f} ms",
          f"nothing kept: {1e3 * data['cold']:.1f} ms", _at_least(kept, 200)],
-        ["`sin`, first time in a process, kept in a file", f"{1e3 * data['file']:.3f} ms",
+        ["`sin`, from a file of an earlier process", f"{1e3 * data['file']:.3f} ms",
          f"nothing kept: {1e3 * data['cold']:.1f} ms", f"{data['cold'] / data['file']:.0f}"],
     ]  # fmt: skip
 

@@ -61,8 +61,8 @@ def test_function_ranges_are_those_of_the_file(libm, libm_file):
         for e in entries
         if isinstance(e, FDE)
     )
-    starts, ends = libm.frames.starts - libm.base, libm.frames.ends - libm.base
-    assert list(zip(starts.tolist(), ends.tolist(), strict=True)) == expected
+    ranges = zip(libm.frames.starts, libm.frames.ends, strict=True)
+    assert [(start - libm.base, end - libm.base) for start, end in ranges] == expected
 
 
 def test_relocations_and_versions_are_those_of_the_file(libm, libm_file):

@@ -13,16 +13,33 @@ import pytest
 
 from alloccheck.effects import Effect
 from alloccheck.native_answers import AnswerCache
+from alloccheck.native_cache import load_file
 from alloccheck.program.machine import view as views
 from alloccheck.program.machine.view import current_view
 
 SOURCE = """
 #include <stdlib.h>
-double sin(double), cos(double);
+double sin(double), cos(double), tan(double), exp(double), log(double);
 int kept_mode = 2;
 double calls(double x) { return sin(x) + 1; }
 void *checks(long n) { return kept_mode == 0 ? malloc(n) : 0; }
 double plain(double x) { return x * 3 + 1; }
+double chooses(long k, double x) {
+    switch (k) {
+    case 0: return sin(x) + 1; case 1: return cos(x) + 2; case 2: return tan(x) + 3;
+    case 3: return exp(x) + 4; case 4: return log(x) + 5; case 5: return x;
+    }
+    return 0;
+}
+int left;
+static void leave_it(int *x) { left = *x; }
+void lets_throw(void (*f)(void)) {
+    int kept __attribute__((cleanup(leave_it))) = 0;
+    f();
+}
+asm(".text; .space 0x40000; .globl far_away; far_away: ret; .space 0x40000; .balign 16");
+asm(".section .rodata; .space 0x40000; .globl far_constant; far_constant: .long 1");
+asm(".space 0x40000; .text");
 """
 NUMBERS = itertools.count()
 
@@ -34,7 +51,7 @@ def library(tmp_path):
     source.write_text(SOURCE)
     # A variable of the same name in another library would make it one that others may write.
     mode = f"mode{next(NUMBERS)}"
-    flags = ["-O2", f"-Dkept_mode={mode}", "-fPIC", "-shared", "-Wl,-z,now", "-Wl,-z,norelro"]
+    flags = f"-O2 -fexceptions -Dkept_mode={mode} -fPIC -shared -Wl,-z,now -Wl,-z,norelro".split()
     subprocess.run(["gcc", *flags, str(source), "-o", str(built), "-lm"], check=True)
     loaded = ctypes.CDLL(str(built))
     loaded.mode = ctypes.c_int.in_dll(loaded, mode)
@@ -111,6 +128,58 @@ def test_changed_code_is_read_anew(library, ask):
     ctypes.memmove(address, bytes.fromhex("0f0bc3"), 3)
     third, kept = ask(library.plain)
     assert not kept and third != second
+
+
+def touch(library, name):
+    """Write what is there already: the page then belongs to no file any more."""
+    address = ctypes.addressof(ctypes.c_char.in_dll(library, name))
+    size = os.sysconf("SC_PAGE_SIZE")
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(address & -size), size, 7) == 0
+    ctypes.memmove(address, ctypes.string_at(address, 1), 1)
+
+
+def pages_looked_at(tmp_path, name="libkept.so"):
+    (file,) = kept_files(tmp_path)
+    (text,) = load_file(file).values()
+    libraries = json.loads(text)["needs"]["libraries"]
+    return next(pages for path, _, _, pages in libraries if Path(path).name == name)
+
+
+def test_an_answer_does_not_rest_on_pages_that_were_not_read(library, ask, tmp_path):
+    first, _ = ask(library.chooses)
+    assert pages_looked_at(tmp_path)
+    touch(library, "far_away")
+    touch(library, "far_constant")
+    assert ask(library.chooses) == (first, True)
+
+
+def test_a_touched_jump_table_is_read_anew(library, ask, tmp_path):
+    first, _ = ask(library.chooses)
+    assert len(pages_looked_at(tmp_path)) > 1
+    image = current_view().named(library._name)
+    code = ctypes.cast(library.chooses, ctypes.c_void_p).value - image.base
+    (table,) = (start for start, size in pages_looked_at(tmp_path) if start > code)
+    size = os.sysconf("SC_PAGE_SIZE")
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(image.base + table), size, 3) == 0
+    ctypes.memmove(image.base + table, ctypes.string_at(image.base + table, 1), 1)
+    assert ask(library.chooses) == (first, False)
+
+
+def test_a_constant_variable_rests_on_all_code_of_its_library(library, ask, tmp_path):
+    first, _ = ask(library.checks)
+    assert pages_looked_at(tmp_path) is None
+    touch(library, "far_away")
+    assert ask(library.checks) == (first, False)
+
+
+def test_exception_handlers_rest_on_tables_that_may_be_anywhere(library, ask, tmp_path):
+    first, _ = ask(library.lets_throw)
+    assert Effect.DISPATCH in first.effects
+    assert pages_looked_at(tmp_path) is None
+    touch(library, "far_constant")
+    assert ask(library.lets_throw) == (first, False)
 
 
 def test_a_replaced_file_is_another_library(library, ask, monkeypatch):

@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from alloccheck.program.machine.images import Image
     from alloccheck.program.machine.view import View
 
-FORMAT = 1
+FORMAT = 2
 _VARIANTS = 4
 """Most answers that are kept for one function."""
+_MOST_PAGES = 64
+"""Most ranges of pages that are looked at one by one."""
 _OUTSIDE = -1
 """Stands for no library: what follows is a plain number."""
 
@@ -77,13 +79,14 @@ class AnswerCache:
         if image is None:
             return _decider(view).decide(address)
         identities: dict[Image, str] = {}
-        place = (self.directory, image, address)
+        place = (str(self.directory), image, address)
         remembered: list[_Kept] = view.kept.setdefault(place, [])
         for one in remembered:
             if one.holds(view, identities):
                 self.hits += 1
                 return one.answer
-        path = self._path(_identity(view, image, identities), address - image.base)
+        library = view.file(image) or _identity(view, image, identities)
+        path = self._path(f"{image.build_id} {library}", address - image.base)
         texts = list(load_file(path).values())
         for text in texts:
             found = _parse(text, address)
@@ -130,7 +133,7 @@ def _versions() -> str:
 
 def _identity(view: View, image: Image, known: dict[Image, str]) -> str:
     if image not in known:
-        known[image] = f"{image.build_id} {view.identity(image)}"
+        known[image] = view.identity(image)
     return known[image]
 
 
@@ -153,8 +156,17 @@ def _needs(decider: Decider, view: View, identities: dict[Image, str]) -> dict[s
         (numbers[image], one.address, one.size, one.value, one.name)
         for image, one in walker.constants_used()
     }
+    spans = walker.spans_read()
+    libraries = []
+    for image in images:
+        identity = _identity(view, image, identities)
+        read = None if image in decider.unwound else spans.get(image, [])
+        pages = view.pages(image, read) if read is not None else None
+        if identity != view.file(image) or (pages is not None and len(pages) > _MOST_PAGES):
+            pages = None
+        libraries.append([image.name, image.build_id, identity, pages])
     return {
-        "libraries": [[one.name, _identity(view, one, identities)] for one in images],
+        "libraries": libraries,
         "slots": slots,
         "constants": sorted(map(list, constants)),
     }
@@ -187,9 +199,14 @@ class _Kept:
         """Return whether libraries, pointers and constant variables are as they were."""
         try:
             images = []
-            for name, identity in self.needs["libraries"]:
+            for name, build_id, identity, pages in self.needs["libraries"]:
                 image = view.named(name)
-                if image is None or _identity(view, image, identities) != identity:
+                if image is None or image.build_id != build_id:
+                    return False
+                if pages is None:
+                    if _identity(view, image, identities) != identity:
+                        return False
+                elif view.file(image) != identity or not view.unwritten(image, pages):
                     return False
                 images.append(image)
             present = _Present(view, images)

@@ -150,13 +150,15 @@ def load_file(path: Path) -> dict[str, str]:
         if not _is_private(path.parent.stat()):
             return {}
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(file.fileno())
+        try:
+            status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or not _is_private(status):
                 return {}
             if status.st_size > _LARGEST_FILE:
                 return {}
-            checksum, _, body = file.read().partition(b"\n")
+            checksum, _, body = os.read(descriptor, status.st_size).partition(b"\n")
+        finally:
+            os.close(descriptor)
     except OSError:
         return {}
     if hashlib.sha256(body).hexdigest().encode() != checksum:

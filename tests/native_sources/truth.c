@@ -198,3 +198,6 @@ static int greedy_order(const void *a, const void *b) { sink = malloc(1); return
 EXPECT(clean) double small_sort(double *a) { qsort(a, 5, sizeof *a, ordered); return a[0]; }
 EXPECT(allocate, block, free) double sort(double *a, int n) { qsort(a, n, sizeof *a, ordered); return a[0]; }
 EXPECT(allocate, block) double greedy_sort(double *a) { qsort(a, 5, sizeof *a, greedy_order); return a[0]; }
+// Calls of the same function with other arguments: each counts.
+EXPECT(allocate, block, free) double two_sizes(double *a, int n) { qsort(a, 5, sizeof *a, ordered); qsort(a, n, sizeof *a, ordered); return a[0]; }
+EXPECT(allocate, block) double two_orders(double *a) { qsort(a, 5, sizeof *a, ordered); qsort(a, 5, sizeof *a, greedy_order); return a[0]; }

@@ -23,6 +23,7 @@ from alloccheck.analysis.native_symbols import KnownSymbol, SymbolTable, symbol_
 from alloccheck.effects import Effect, Occasion, Path
 from alloccheck.errors import ProgramError
 from alloccheck.program.machine.chunk import (
+    AccessPath,
     Chunk,
     CodeBlock,
     Ending,
@@ -148,6 +149,8 @@ class Decider:
 
         self.walker = walker or Walker(regions=regions, store=store, accept=accepted)
         self.table: SymbolTable = symbol_table()
+        # Many functions have several names.
+        self._answers: dict[int, NativeAnswer] = {}
         self._known: dict[int, KnownSymbol | None] = {}
         self._fatal: dict[int, str | None] = {}
         self._returns: dict[int, tuple[bool, int]] = {}
@@ -157,6 +160,9 @@ class Decider:
         self._python: dict[Image, bool] = {}
         self._labels: dict[int, str] = {}
         self._local: dict[tuple[int, bool], _Local] = {}
+        self._behind: dict[Link, Link] = {}
+        self.unwound: set[Image] = set()
+        """Images whose exception tables were read."""
 
     def decide(self, address: int) -> NativeAnswer:
         """Decide one function.
@@ -166,11 +172,13 @@ class Decider:
         address : int
             Live address of its entry.
         """
-        walk = _Walk(self, address, exempt=True).run()
-        if walk.may_leave_while_dying:
-            # Something on the way to a death may escape from it: then nothing is exempt.
-            walk = _Walk(self, address, exempt=False).run()
-        return walk.answer()
+        if address not in self._answers:
+            walk = _Walk(self, address, exempt=True).run()
+            if walk.may_leave_while_dying:
+                # Something on the way to a death may escape from it: then nothing is exempt.
+                walk = _Walk(self, address, exempt=False).run()
+            self._answers[address] = walk.answer()
+        return self._answers[address]
 
     # --- names ------------------------------------------------------------------------------
 
@@ -220,12 +228,7 @@ class Decider:
         """
         if address not in self._harmless:
             walk = _Walk(self, address, exempt=True, inside=True, budget=_INTERPRETER_BUDGET).run()
-            lasting = [
-                w
-                for w in walk.witnesses.values()
-                if w.path is not Path.DIVERGE and w.occasion is not Occasion.FIRST_CALL
-            ]
-            self._harmless[address] = not lasting and not walk.may_leave_while_dying
+            self._harmless[address] = not walk.lasting and not walk.may_leave_while_dying
         return self._harmless[address]
 
     def label(self, address: int) -> str:
@@ -256,15 +259,21 @@ class Decider:
             return _Local(node, ())
         doomed = self.doomed_blocks(node, chunk) if exempt else (False,) * len(chunk.blocks)
         steps: list[_Step] = []
+        taken: set[tuple[bool, tuple[AccessPath, ...]]] = set()
         work, seen = [0], {0}
         while work:
             number = work.pop()
             block = chunk.blocks[number]
-            last = self.last_event(node, number, block)
+            last = self.last_event(node, number, block) if block.events else None
             for position, event in enumerate(block.events):
-                links = node.links.get((number, position), ())
-                through = tuple(self.through(link) for link in links)
-                steps.append(_Step(doomed[number], event, through))
+                key = (doomed[number], event.targets or ())
+                if key not in taken:
+                    links = node.links.get((number, position), ())
+                    through = tuple(self.through(link) for link in links)
+                    steps.append(_Step(doomed[number], event, through, _direct(event, through)))
+                    if event.targets and all(map(self._is_plain, through)):
+                        # Another call of the same adds nothing to the first.
+                        taken.add(key)
                 if position == last:
                     break
             if last is not None:
@@ -272,12 +281,19 @@ class Decider:
             if block.ending is Ending.OVERRUN:
                 text = "control may run past the end of the function"
                 problem = Event(EventKind.PROBLEM, chunk.high, text=text)
-                steps.append(_Step(doomed[number], problem, ()))
+                steps.append(_Step(doomed[number], problem, (), None))
             for successor in block.successors:
                 if successor not in seen:
                     seen.add(successor)
                     work.append(successor)
         return _Local(node, tuple(steps))
+
+    def _is_plain(self, link: Link) -> bool:
+        """Return whether all calls by a link are alike, whatever their arguments and places."""
+        known = self.known(link.target) if link.target is not None else None
+        return link.target is not None and (
+            known is None or not (known.callbacks or known.small is not None)
+        )
 
     def _traced_if_needed(self, address: int) -> Node:
         """Return the node, with its values followed where a known callee needs its arguments."""
@@ -294,6 +310,12 @@ class Decider:
 
     def through(self, link: Link) -> Link:
         """Skip linkage stubs: code that is nothing but one jump."""
+        found = self._behind.get(link)
+        if found is None:
+            found = self._behind[link] = self._through(link)
+        return found
+
+    def _through(self, link: Link) -> Link:
         for _ in range(4):
             if link.target is None or self.known(link.target) is not None:
                 return link
@@ -362,7 +384,9 @@ class Decider:
         while work:
             number = work.pop()
             block = chunk.blocks[number]
-            if every or block.ending is Ending.OVERRUN:
+            if not block.events:
+                pass
+            elif every or block.ending is Ending.OVERRUN:
                 if self.last_event(node, number, block, depth) is not None:
                     continue
             elif any(
@@ -428,31 +452,36 @@ class Decider:
 
     def doomed_blocks(self, node: Node, chunk: Chunk) -> tuple[bool, ...]:
         """Return for each block whether the process surely ends once it is entered."""
-        doomed = [False] * len(chunk.blocks)
-        changed = True
+        doomed = [
+            self._dies_within(node, number, block) if block.events else block.ending is Ending.DIE
+            for number, block in enumerate(chunk.blocks)
+        ]
+        changed = any(doomed)
         while changed:
             changed = False
-            for number, block in enumerate(chunk.blocks):
-                if not doomed[number] and self._is_doomed(node, number, block, doomed):
+            for number, (events, onward, ending) in enumerate(chunk.blocks):
+                if doomed[number] or ending is not Ending.NEXT or not onward:
+                    continue
+                if any(event.kind is EventKind.PROBLEM for event in events):
+                    continue
+                if all(map(doomed.__getitem__, onward)):
                     doomed[number] = changed = True
         return tuple(doomed)
 
-    def _is_doomed(self, node: Node, number: int, block: CodeBlock, doomed: list[bool]) -> bool:
+    def _dies_within(self, node: Node, number: int, block: CodeBlock) -> bool:
+        """Return whether the events of a block, or its own end, surely end the process."""
         for position, event in enumerate(block.events):
-            links = node.links.get((number, position), ())
-            targets = [link.target for link in links]
             if event.kind is EventKind.PROBLEM:
                 return False
             if event.kind is EventKind.SYSTEM and event.numbers:
                 kinds = {self.system_call(node, n).kind for n in event.numbers}
                 if kinds == {SystemCallKind.DEATH}:
                     return True
-            elif targets and all(t is not None and self.dooms(t) for t in targets):
+                continue
+            links = node.links.get((number, position), ())
+            if links and all(one.target and self.dooms(one.target) for one in links):
                 return True
-        if block.ending is Ending.DIE:
-            return True
-        onward = block.successors
-        return block.ending is Ending.NEXT and bool(onward) and all(doomed[s] for s in onward)
+        return block.ending is Ending.DIE
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,6 +491,15 @@ class _Step:
     doomed: bool
     event: Event
     links: tuple[Link, ...]
+    direct: int | None
+    """The one target, if no pointer led to it."""
+
+
+def _direct(event: Event, links: tuple[Link, ...]) -> int | None:
+    if len(links) != 1 or event.kind in (EventKind.SYSTEM, EventKind.PROBLEM):
+        return None
+    (link,) = links
+    return link.target if link == Link(link.target) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,12 +529,14 @@ class _Walk:
     inside: bool = False
     budget: int = 0
     may_leave_while_dying: bool = False
+    lasting: bool = False
+    """Whether there is an effect at other calls than the first, outside process death."""
     witnesses: dict[tuple[Effect, Path, Occasion, str], NativeWitness] = field(default_factory=dict)
     deaths: dict[str, None] = field(default_factory=dict)
     functions: dict[int, str] = field(default_factory=dict)
     images: dict[Image, None] = field(default_factory=dict)
     slots: dict[str, str] = field(default_factory=dict)
-    assumptions: set[NativeAssumption] = field(default_factory=set)
+    assumptions: dict[tuple[str, str, str], NativeAssumption] = field(default_factory=dict)
     queue: deque[_Visit] = field(default_factory=deque)
     queued: set[tuple[int, bool]] = field(default_factory=set)
     visited: list[_Visit] = field(default_factory=list)
@@ -510,7 +550,8 @@ class _Walk:
             self._add(Effect.UNKNOWN, visit, f"{self.entry:#x}", str(error), "")
         budget = self.budget or self.decider.budget
         while self.queue or self._handlers():
-            if self.may_leave_while_dying:
+            if self.may_leave_while_dying or (self.inside and self.lasting):
+                # Begun anew, or harmful whatever else there is.
                 break
             visit = self.queue.popleft()
             if len(self.functions) >= budget:
@@ -544,6 +585,7 @@ class _Walk:
         return bool(self.queue)
 
     def _take_up(self, visit: _Visit, image: Image, part: int) -> None:
+        self.decider.unwound.add(image)
         try:
             pads = landing_pads(image, part)
         except ProgramError as error:
@@ -576,7 +618,7 @@ class _Walk:
                 tuple(self.functions.values()),
                 libraries,
                 tuple(self.slots.items()),
-                tuple(sorted(self.assumptions)),
+                tuple(sorted(self.assumptions.values())),
             ),
         )
 
@@ -600,13 +642,17 @@ class _Walk:
         if effect is Effect.RAISE and not visit.dying:
             path = Path.RAISE
         key = (effect, path, occasion, symbol)
+        if path is not Path.DIVERGE and occasion is not Occasion.FIRST_CALL:
+            self.lasting = True
         if key not in self.witnesses:
             self.witnesses[key] = NativeWitness(
                 effect, path, occasion, symbol, reason, source, visit.trail, site
             )
 
     def _assume(self, trust: Trust, subject: str, reason: str = "") -> None:
-        self.assumptions.add(NativeAssumption(trust, subject, reason or _REASONS[trust]))
+        key = (trust, subject, reason or _REASONS[trust])
+        if key not in self.assumptions:
+            self.assumptions[key] = NativeAssumption(*key)
 
     # --- entering functions -----------------------------------------------------------------
 
@@ -690,7 +736,7 @@ class _Walk:
         local = self.decider.local(visit.address, self.exempt)
         node = local.node
         self.visited.append(visit)
-        self.functions[visit.address] = node.label
+        self.functions[visit.address] = self.decider.label(visit.address)
         if node.image is not None:
             self.images[node.image] = None
         if node.chunk is None:
@@ -699,9 +745,17 @@ class _Walk:
         self._note_trust(visit, node, node.chunk)
         if visit.dying and self.exempt and self._may_escape(visit.address):
             self.may_leave_while_dying = True
+        dying = visit
+        if not visit.dying and any(step.doomed for step in local.steps):
+            dying = _Visit(visit.address, True, visit.trail)
         for step in local.steps:
-            dying = visit.dying or step.doomed
-            self._event(_Visit(visit.address, dying, visit.trail), node, step)
+            if step.direct is not None:
+                # By far the most: a call of code at a fixed place.
+                if (step.direct, visit.dying or step.doomed) not in self.queued:
+                    doomed = visit.dying or step.doomed
+                    self._enter(step.direct, doomed, visit.trail, step.event, node)
+                continue
+            self._event(dying if step.doomed else visit, node, step)
 
     def _may_escape(self, address: int) -> bool:
         """Return whether a function is not shown to return to its caller on every path."""
@@ -728,14 +782,14 @@ class _Walk:
 
     def _event(self, visit: _Visit, node: Node, step: _Step) -> None:
         event = step.event
-        site = self._site(node, event.site)
         if event.kind is EventKind.PROBLEM:
+            site = self._site(node, event.site)
             self._add(Effect.UNKNOWN, visit, node.label, event.text, "", site=site)
         elif event.kind is EventKind.SYSTEM:
-            self._system(visit, node, event, site)
+            self._system(visit, node, event, self._site(node, event.site))
         else:
             for link in step.links:
-                self._follow(link, visit, event, node, site)
+                self._follow(link, visit, event, node)
 
     def _system(self, visit: _Visit, node: Node, event: Event, site: str) -> None:
         if not event.numbers:
@@ -760,8 +814,10 @@ class _Walk:
         visit: _Visit,
         event: Event | None,
         caller: Node | None,
-        site: str = "",
     ) -> None:
+        site = ""
+        if (link.got or link.lazy or link.target is None) and event is not None and caller:
+            site = self._site(caller, event.site)
         if link.got and Trust.GOT not in self.decider.trust:
             reason = f"slot {link.slot} is writable and not trusted"
             self._add(Effect.DISPATCH, visit, link.slot, reason, "", site=site)

@@ -13,6 +13,7 @@ import click
 
 from alloccheck.analysis.native import DEFAULT_TRUST, Decider, Trust
 from alloccheck.analysis.native_answer import NativeAnswer, NativeWitness
+from alloccheck.compile.collector import slow_collector
 from alloccheck.effects import Effect, Guarantee, Occasion, Path
 from alloccheck.errors import AllocCheckException, UsageError
 from alloccheck.native_cache import ChunkCache
@@ -104,10 +105,11 @@ def native(
             trust |= {Trust.POINTERS}
         cache = None if no_cache else ChunkCache()
         decider = Decider(assumptions=trust, accept=frozenset(accept), store=cache)
-        judged = {
-            name: _Judged(decider.decide(address), forbidden, warm)
-            for name, address in addresses.items()
-        }
+        with slow_collector():
+            judged = {
+                name: _Judged(decider.decide(address), forbidden, warm)
+                for name, address in addresses.items()
+            }
         if cache is not None:
             cache.save()
     except AllocCheckException as error:

@@ -7,9 +7,10 @@ another process. Knows nothing of instruction sets or files.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 AccessPath = tuple[int, ...]
 """Where a pointer comes from. ``(a,)`` is the address ``base + a``; ``(a, b)`` is what the word at
@@ -50,9 +51,10 @@ class Ending(StrEnum):
     """To a place that the stack pointer does not show to be the caller."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """A call, jump, system call or problem.
+
+    A tuple, as a block is: a library has tens of thousands of them.
 
     Parameters
     ----------
@@ -80,8 +82,7 @@ class Event:
     pointers: tuple[tuple[int, AccessPath], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CodeBlock:
+class CodeBlock(NamedTuple):
     """A basic block, or several merged ones."""
 
     events: tuple[Event, ...]
@@ -239,7 +240,11 @@ def _path(steps: Any) -> AccessPath:
     return tuple(int(step) for step in steps)
 
 
-def compact(blocks: dict[int, CodeBlock], entry: int) -> tuple[CodeBlock, ...]:
+RawBlock = tuple[tuple[Event, ...], tuple[int, ...], Ending]
+"""What a `CodeBlock` holds, while its successors are keys of any kind."""
+
+
+def compact(blocks: Mapping[int, RawBlock], entry: int) -> tuple[CodeBlock, ...]:
     """Give blocks numbers from the entry on and drop those that only lead on to one other.
 
     Parameters
@@ -253,30 +258,35 @@ def compact(blocks: dict[int, CodeBlock], entry: int) -> tuple[CodeBlock, ...]:
     -----
     A cycle of empty blocks (a loop without calls) keeps one member, which leads to itself.
     """
+    empty = {
+        key: successors[0]
+        for key, (events, successors, ending) in blocks.items()
+        if not events
+        and ending is Ending.NEXT
+        and (len(successors) == 1 or len(set(successors)) == 1)
+    }
 
     def forward(key: int) -> int:
-        seen = set()
-        while key not in seen:
+        seen: set[int] = set()
+        while key in empty and key not in seen:
             seen.add(key)
-            block = blocks[key]
-            onward = set(block.successors)
-            if block.events or block.ending is not Ending.NEXT or len(onward) != 1:
-                return key
-            key = next(iter(onward))
+            key = empty[key]
         return key
 
     order: dict[int, int] = {}
     work = [forward(entry)]
-    reached: dict[int, tuple[int, ...]] = {}
+    reached: list[list[int]] = []
     while work:
         key = work.pop()
         if key in order:
             continue
         order[key] = len(order)
-        onward = tuple(sorted({forward(s) for s in blocks[key].successors}))
-        reached[key] = onward
-        work.extend(onward)
+        onward = [forward(s) if s in empty else s for s in blocks[key][1]]
+        if len(onward) > 1:
+            onward = sorted(set(onward))
+        reached.append(onward)
+        work += onward
     return tuple(
-        CodeBlock(blocks[key].events, tuple(order[s] for s in reached[key]), blocks[key].ending)
-        for key in order
+        CodeBlock(blocks[key][0], tuple([order[s] for s in onward]), blocks[key][2])
+        for key, onward in zip(order, reached, strict=True)
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any
 
 from alloccheck.errors import ProgramError
@@ -28,8 +29,64 @@ INSTRUCTION_LIMIT = 400_000
 PART_LIMIT = 16
 """Most ranges that one function may be spread over."""
 
-FALLS_THROUGH = frozenset({Flow.NEXT, Flow.CALL, Flow.INDIRECT_CALL, Flow.INTERRUPT})
 _TRAPS = frozenset({Mnemonic.UD0, Mnemonic.UD1, Mnemonic.UD2, Mnemonic.HLT, Mnemonic.INT3})
+_BRANCHES = frozenset({Flow.CONDITIONAL_BRANCH, Flow.XBEGIN_XABORT_XEND})
+
+
+class Kind(IntEnum):
+    """What an instruction means for the flow of control."""
+
+    PLAIN = 0
+    """Control goes on behind it, and nowhere else."""
+    CALL = 1
+    """Control leaves and comes back: calls, system calls, software interrupts."""
+    BRANCH = 2
+    """A branch to a direct target."""
+    JUMP = 3
+    """A jump to a direct target."""
+    END = 4
+    """Returns, indirect jumps, traps, and whatever else does not go on behind it."""
+    INVALID = 5
+    OTHER = 6
+    """What may go on behind it or elsewhere, and has no direct target."""
+
+
+_KIND = {
+    Flow.NEXT: Kind.PLAIN,
+    Flow.CALL: Kind.CALL,
+    Flow.INDIRECT_CALL: Kind.CALL,
+    Flow.INTERRUPT: Kind.CALL,
+    Flow.CONDITIONAL_BRANCH: Kind.BRANCH,
+    Flow.XBEGIN_XABORT_XEND: Kind.BRANCH,
+    Flow.UNCONDITIONAL_BRANCH: Kind.JUMP,
+}
+_kinds = [-1] * (1 + max(code for code in vars(iced.Code).values() if isinstance(code, int)))
+"""By iced's code of the encoding: a fact about the instruction set, found when first needed."""
+
+
+def kind_of(instruction: Any) -> int:
+    """Return the `Kind` of an instruction, as a plain number.
+
+    Examples
+    --------
+    >>> [Kind(kind_of(one)).name for one in iced.Decoder(64, bytes.fromhex("90e800000000c3"))]
+    ['PLAIN', 'CALL', 'END']
+    """
+    kind = _kinds[instruction.code]
+    return _classify(instruction) if kind < 0 else kind
+
+
+def _classify(instruction: Any) -> int:
+    if not instruction:
+        kind = Kind.INVALID
+    elif instruction.mnemonic in _TRAPS:
+        kind = Kind.END
+    else:
+        kind = _KIND.get(instruction.flow_control, Kind.END)
+        if kind in (Kind.BRANCH, Kind.JUMP) and branch_target(instruction) is None:
+            kind = Kind.OTHER if kind is Kind.BRANCH else Kind.END
+    _kinds[instruction.code] = int(kind)
+    return int(kind)
 
 
 Partner = Callable[[int], Part | None]
@@ -51,6 +108,18 @@ class Listing:
     part: Part
     partner: Partner = lambda target: None
     instructions: dict[int, Any] = field(default_factory=dict)
+    kinds: dict[int, int] = field(default_factory=dict)
+    """Kind of each instruction that is not plain."""
+    leaders: set[int] = field(default_factory=set)
+    """Where branches and jumps lead, and what stands behind them."""
+    lines: dict[int, int] = field(default_factory=dict)
+    """Where the straight lines begin in which they were read, by where they end."""
+    stops: dict[int, int] = field(default_factory=dict)
+    """The next instruction that is not plain, by the one that follows the last of them."""
+    returns: list[tuple[int, int, Any]] = field(default_factory=list)
+    """Where its line begins, where the last plain instructions of that begin, and the return."""
+    quiet: bool = True
+    """Nothing was met but plain instructions, branches that stay in the parts, and returns."""
     undecodable: set[int] = field(default_factory=set)
     exhausted: bool = False
     parts: list[Part] = field(default_factory=list)
@@ -93,10 +162,11 @@ class Listing:
 
     def descend(self, entries: Iterable[int]) -> None:
         """Read everything that is reached from `entries` by direct flow inside the parts."""
-        instructions = self.instructions
+        instructions, kinds, leaders = self.instructions, self.kinds, self.leaders
+        stops = self.stops
         work = [entry for entry in entries if self.holds(entry)]
         while work:
-            at = work.pop()
+            at = start = plain = work.pop()
             if at in instructions or at in self.undecodable:
                 continue
             part = self.part_of(at)
@@ -108,32 +178,72 @@ class Listing:
                 decoder = self._decoders[low] = iced.Decoder(64, part.code, ip=low)
             decoder.position = at - low
             decoder.ip = at
-            while low <= at < high and at not in instructions:
-                instruction = decoder.decode()
-                if not instruction or instruction.next_ip > high:
-                    self.undecodable.add(at)
+            may_exhaust = len(instructions) + high - at > INSTRUCTION_LIMIT
+            # The decoder has the bytes of the part and no more: no instruction reaches out of it.
+            for instruction in decoder:
+                if at in instructions:
                     break
-                if len(instructions) >= INSTRUCTION_LIMIT:
+                kind = _kinds[instruction.code]
+                if kind:
+                    if kind < 0:
+                        kind = _classify(instruction)
+                    if kind == _INVALID:
+                        self.undecodable.add(at)
+                        self.quiet = False
+                        break
+                if may_exhaust and len(instructions) >= INSTRUCTION_LIMIT:
                     self.exhausted = True
+                    self.quiet = False
                     return
                 instructions[at] = instruction
-                flow = instruction.flow_control
-                at = instruction.next_ip
-                if flow == Flow.NEXT:
-                    if instruction.mnemonic == Mnemonic.HLT:
-                        break
+                if not kind:
+                    at = instruction.next_ip
                     continue
-                if flow in (Flow.CONDITIONAL_BRANCH, Flow.XBEGIN_XABORT_XEND):
-                    target = branch_target(instruction)
-                    if target is not None and (low <= target < high or self.join(target)):
-                        work.append(target)
-                elif flow == Flow.UNCONDITIONAL_BRANCH:
-                    target = branch_target(instruction)
-                    if target is not None and (low <= target < high or self.join(target)):
-                        work.append(target)
+                kinds[at] = kind
+                stops[plain] = at
+                at = instruction.next_ip
+                if kind == _CALL:
+                    plain = at
+                    self.quiet = False
+                    continue
+                leaders.add(at)
+                if kind == _END:
+                    if instruction.flow_control == Flow.RETURN:
+                        self.returns.append((start, plain, instruction))
+                    self.quiet = self.quiet and instruction.mnemonic == Mnemonic.RET
                     break
-                elif flow not in FALLS_THROUGH or instruction.mnemonic in _TRAPS:
+                if kind == _OTHER:
+                    plain = at
+                    self.quiet = False
+                    continue
+                target = instruction.near_branch_target
+                leaders.add(target)
+                if low <= target < high or self.join(target):
+                    work.append(target)
+                else:
+                    self.quiet = False
+                if kind == _JUMP:
                     break
+                plain = at
+            else:
+                # Past the end of the part.
+                self.quiet = False
+            if at != start:
+                self.lines[at] = start
+
+    def line(self, start: int, end: int) -> list[Any]:
+        """Return the instructions from one in a straight line to another one."""
+        found = []
+        while start != end:
+            instruction = self.instructions[start]
+            found.append(instruction)
+            start = instruction.next_ip
+        return found
+
+
+_CALL, _JUMP, _END, _INVALID, _OTHER = (
+    int(kind) for kind in (Kind.CALL, Kind.JUMP, Kind.END, Kind.INVALID, Kind.OTHER)
+)
 
 
 def branch_target(instruction: Any) -> int | None:

@@ -9,17 +9,24 @@ pointer (System V ABI), and writes into the caller's frame only if a frame addre
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, NamedTuple
 
 import iced_x86 as iced
 
 from alloccheck.program.machine import values as v
 from alloccheck.program.machine.chunk import AccessPath
-from alloccheck.program.machine.decode import Flow, Listing, always_faults, branch_target
+from alloccheck.program.machine.decode import (
+    Flow,
+    Kind,
+    Listing,
+    always_faults,
+    branch_target,
+)
 from alloccheck.program.machine.tables import ConstantReader
 from alloccheck.program.machine.values import (
     Abstract,
@@ -43,6 +50,7 @@ _WRITES = frozenset(
 )
 _MAYBE = frozenset({iced.OpAccess.COND_WRITE, iced.OpAccess.READ_COND_WRITE})
 _INFORMATION = iced.InstructionInfoFactory()
+_CALL, _BRANCH = int(Kind.CALL), int(Kind.BRANCH)
 _STACK = frozenset({R.RSP, R.RBP})
 CALL_CLOBBERED = (R.RAX, R.RCX, R.RDX, R.RSI, R.RDI, R.R8, R.R9, R.R10, R.R11)
 ARGUMENTS = (R.RDI, R.RSI, R.RDX, R.RCX, R.R8, R.R9)
@@ -75,8 +83,7 @@ _RELATIONS: dict[int, tuple[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(NamedTuple):
     """The operands that the flags were set from by `cmp`, or by `test` of a value with itself."""
 
     register: int | None
@@ -103,10 +110,10 @@ class State:
     def copy(self) -> State:
         """Return an independent copy."""
         return State(
-            dict(self.registers),
-            dict(self.slots),
-            dict(self.low_copies),
-            dict(self.copies),
+            self.registers.copy(),
+            self.slots.copy(),
+            self.low_copies.copy(),
+            self.copies.copy(),
             self.flags,
         )
 
@@ -179,7 +186,8 @@ class Trace:
         self.leaders: set[int] = {self.entry}
         self.unbounded: set[int] = set()
         self._jumps = any(
-            i.flow_control == Flow.INDIRECT_BRANCH for i in self.listing.instructions.values()
+            self.listing.instructions[at].flow_control == Flow.INDIRECT_BRANCH
+            for at in self.listing.kinds
         )
 
     def run(self) -> Trace:
@@ -199,8 +207,8 @@ class Trace:
         return self
 
     def _run(self) -> None:
-        for at, instruction in self.listing.instructions.items():
-            self._note_leader(at, instruction)
+        for at in self.listing.kinds:
+            self._note_leader(at, self.listing.instructions[at])
         start = State()
         start.registers[R.RSP] = Frame(0, 0)
         entering: dict[int, State] = {self.entry: start}
@@ -239,7 +247,7 @@ class Trace:
 
     def _line(self, at: int, state: State) -> list[tuple[int, State]]:
         """Follow a straight line; return the states that leave it."""
-        instructions = self.listing.instructions
+        instructions, kinds = self.listing.instructions, self.listing.kinds
         self._length = 0
         if R.RSP not in state.registers:
             self._escape()
@@ -249,19 +257,23 @@ class Trace:
                 return []
             self._length += 1
             self.reached.add(at)
-            flow = instruction.flow_control
-            if flow == Flow.NEXT:
-                if instruction.mnemonic == M.HLT:
-                    return []
-                self._step(instruction, state)
-            elif flow in (Flow.CALL, Flow.INDIRECT_CALL):
-                self._call(at, instruction, state)
-            elif flow == Flow.INTERRUPT:
-                if always_faults(instruction):
-                    return []
+            kind = kinds.get(at)
+            if kind is None:
+                handler = _steps.get(instruction.code)
+                if handler is None:
+                    handler = _steps[instruction.code] = _find_step(instruction)
+                if handler is not _INERT and not handler(self, instruction, state):
+                    self._generic(instruction, state)
+            elif kind == _BRANCH:
+                return self._leave(at, instruction, state)
+            elif always_faults(instruction):
+                return []
+            elif kind != _CALL:
+                return self._leave(at, instruction, state)
+            elif instruction.flow_control == Flow.INTERRUPT:
                 self._generic(instruction, state)
             else:
-                return self._leave(at, instruction, state)
+                self._call(at, instruction, state)
             onward = instruction.next_ip
             if onward in self.leaders or onward not in instructions:
                 self.edges.setdefault(at, set()).add(onward)
@@ -275,11 +287,12 @@ class Trace:
             target = branch_target(instruction)
             if instruction.mnemonic in (M.LOOP, M.LOOPE, M.LOOPNE):
                 self._write_register(R.RCX, None, state)
-            for onward, taken in ((target, True), (instruction.next_ip, False)):
+            ways = ((target, state.copy(), True), (instruction.next_ip, state, False))
+            for onward, before, taken in ways:
                 if onward is None:
                     continue
                 try:
-                    narrowed = self._assume(instruction.mnemonic, state.copy(), taken)
+                    narrowed = self._assume(instruction.mnemonic, before, taken)
                 except Infeasible:
                     continue
                 found.append((onward, narrowed))
@@ -309,12 +322,14 @@ class Trace:
         self._note_arguments(at, state)
 
     def _note_arguments(self, at: int, state: State) -> None:
+        before = self.arguments.get(at)
+        if before is not None and not before:
+            return
         known: dict[int, Known] = {}
         for position, register in enumerate(ARGUMENTS):
             value = state.registers.get(register)
             if value is not None and not isinstance(value, Frame):
                 known[position] = value
-        before = self.arguments.get(at)
         if before is not None:
             joined = {k: v.join(before[k], n) for k, n in known.items() if k in before}
             known = {k: n for k, n in joined.items() if n is not None}
@@ -340,9 +355,9 @@ class Trace:
         self.listing.descend(local)
         self.leaders.update(local)
         if len(self.listing.instructions) != known:
-            for address, fresh in self.listing.instructions.items():
+            for address in self.listing.kinds:
                 if address not in self.reached:
-                    self._note_leader(address, fresh)
+                    self._note_leader(address, self.listing.instructions[address])
         return local
 
     def local_target(self, path: AccessPath) -> int | None:
@@ -433,7 +448,7 @@ class Trace:
         state.copies.pop(full, None)
         if state.flags is not None and state.flags.register == full:
             flags = state.flags
-            state.flags = replace(flags, register=None, slot=None)
+            state.flags = flags._replace(register=None, slot=None)
         if size == 4:
             value = v.low_bits(value, 32)
         elif size != 8:
@@ -478,7 +493,7 @@ class Trace:
     def _drop_slot_flags(state: State) -> None:
         flags = state.flags
         if flags is not None and flags.slot is not None:
-            state.flags = replace(flags, register=None, slot=None)
+            state.flags = flags._replace(register=None, slot=None)
 
     def _write_memory(
         self, instruction: Any, value: Abstract, size: int | None, state: State
@@ -502,22 +517,21 @@ class Trace:
                 self._record(at, self._target(instruction, state))
             self._note_arguments(at, state)
             clobbered = CALL_CLOBBERED
-        for register in clobbered:
-            self._write_register(register, None, state)
+        for table in (state.registers, state.low_copies, state.copies):
+            if table:
+                for register in clobbered:
+                    table.pop(register, None)
         state.flags = None
         top = state.registers.get(R.RSP)
-        for key in list(state.slots):
+        if self._escaped:
+            state.slots.clear()
+        elif state.slots and isinstance(top, Frame):
             # Below the stack pointer the called function has its own frame.
-            below = isinstance(top, Frame) and (key[0] != top.origin or key[1] < top.offset)
-            if self._escaped or below:
+            origin, offset = top.origin, top.offset
+            for key in [one for one in state.slots if one[0] != origin or one[1] < offset]:
                 del state.slots[key]
 
-    def _step(self, instruction: Any, state: State) -> None:
-        handler = _HANDLERS.get(instruction.mnemonic)
-        if handler is None or not handler(self, instruction, state):
-            self._generic(instruction, state)
-
-    def _generic(self, instruction: Any, state: State) -> None:
+    def _generic(self, instruction: Any, state: State) -> bool:
         """Forget whatever the instruction may change."""
         information = _INFORMATION.info(instruction)
         for used in information.used_registers():
@@ -543,6 +557,7 @@ class Trace:
                 self._drop_slot_flags(state)
         if instruction.rflags_modified:
             state.flags = None
+        return True
 
     @staticmethod
     def _addresses_only(instruction: Any, full: int) -> bool:
@@ -819,8 +834,7 @@ class Trace:
         state.flags = Comparison(register, slot, left, right, 8 * size)
         return True
 
-    @staticmethod
-    def _nothing(_instruction: Any, _state: State) -> bool:
+    def _nothing(self, _instruction: Any, _state: State) -> bool:
         return True
 
     # --- conditions -------------------------------------------------------------------------
@@ -868,28 +882,66 @@ class Trace:
         return state
 
 
+_OPERAND_KINDS = {
+    value: name for name, value in vars(iced.OpCodeOperandKind).items() if isinstance(value, int)
+}
+_NO_GENERAL_REGISTER = ("XMM", "YMM", "ZMM", "ST", "K_", "MEM", "IMM")
+"""How the names of those operands begin that are no general register, whatever is encoded."""
+
+
+def _is_inert(instruction: Any) -> bool:
+    """Return whether all instructions of one encoding change nothing that is followed.
+
+    That is arithmetic on vector registers: no operand is a general register, none is memory that is
+    written, none is implied, and the flags stay.
+    """
+    information, encoding = _INFORMATION.info(instruction), instruction.op_code()
+    if instruction.rflags_modified or instruction.is_string_instruction:
+        return False
+    for number in range(encoding.op_count):
+        kind = _OPERAND_KINDS[encoding.op_kind(number)]
+        if not kind.startswith(_NO_GENERAL_REGISTER):
+            return False
+        if "MEM" in kind and information.op_access(number) in _WRITES:
+            return False
+    addressing = {instruction.memory_base, instruction.memory_index}
+    return not any(
+        RX.is_gpr(used.register) and used.register not in addressing
+        for used in information.used_registers()
+    ) and not any(used.access in _WRITES for used in information.used_memory())
+
+
 def _memory_size(instruction: Any) -> int:
     return int(iced.MemorySizeExt.size(instruction.memory_size))
 
 
+_UNSIGNED = {
+    "a": operator.gt,
+    "ae": operator.ge,
+    "b": operator.lt,
+    "be": operator.le,
+    "e": operator.eq,
+    "ne": operator.ne,
+}
+_SIGNED = {"g": operator.gt, "ge": operator.ge, "l": operator.lt, "le": operator.le}
+
+
 def _holds(relation: str, left: int, right: int, bits: int) -> bool:
+    """Return whether a relation holds between the low bits of two words.
+
+    Examples
+    --------
+    >>> _holds("b", 1, -1, 32), _holds("l", 1, -1, 32), _holds("s", 1, 2, 8)
+    (True, False, True)
+    """
     top = (1 << bits) - 1
+    sign = top ^ (top >> 1)
     a, b = left & top, right & top
-    x, y = v.signed(a, bits), v.signed(b, bits)
-    return {
-        "a": a > b,
-        "ae": a >= b,
-        "b": a < b,
-        "be": a <= b,
-        "e": a == b,
-        "ne": a != b,
-        "g": x > y,
-        "ge": x >= y,
-        "l": x < y,
-        "le": x <= y,
-        "s": bool((a - b) & (top ^ (top >> 1))),
-        "ns": not (a - b) & (top ^ (top >> 1)),
-    }[relation]
+    if relation in _UNSIGNED:
+        return bool(_UNSIGNED[relation](a, b))
+    if relation in _SIGNED:
+        return bool(_SIGNED[relation](a ^ sign, b ^ sign))
+    return bool((a - b) & sign) == (relation == "s")
 
 
 def _span(relation: str, constant: int, bits: int, left: Abstract) -> tuple[int, int] | None:
@@ -928,22 +980,27 @@ def _span(relation: str, constant: int, bits: int, left: Abstract) -> tuple[int,
 def _weaken(known: State, new: State, *, drop: bool) -> bool:
     """Weaken a state so that it holds for a new way in too; return whether that changed it."""
     changed = False
-    for table, other in ((known.registers, new.registers), (known.slots, new.slots)):
-        for key in list(table):
-            before = table[key]  # type: ignore[index]
-            after = v.join(before, other.get(key))  # type: ignore[call-overload]
+    tables: tuple[tuple[dict[Any, Abstract], dict[Any, Abstract]], ...] = (
+        (known.registers, new.registers),
+        (known.slots, new.slots),
+    )
+    for table, other in tables:
+        # What is the same object needs no look: copies of a state share their values.
+        for key in [key for key, value in table.items() if other.get(key) is not value]:
+            before = table[key]
+            after = v.join(before, other.get(key))
             if after == before:
                 continue
             changed = True
             if after is None or drop:
-                del table[key]  # type: ignore[arg-type]
+                del table[key]
             else:
-                table[key] = after  # type: ignore[index]
+                table[key] = after
     for copies, others in ((known.low_copies, new.low_copies), (known.copies, new.copies)):
-        for register in list(copies):
-            if others.get(register) != copies[register]:
-                del copies[register]
-                changed = True
+        stale = [one for one, token in copies.items() if others.get(one) != token]
+        for register in stale:
+            del copies[register]
+            changed = True
     if known.flags != new.flags and known.flags is not None:
         known.flags = None
         changed = True
@@ -951,6 +1008,19 @@ def _weaken(known: State, new: State, *, drop: bool) -> bool:
 
 
 _Handler = Callable[[Trace, Any, State], bool]
+_INERT = Trace._nothing
+_steps: dict[int, _Handler] = {}
+"""By iced's code of the encoding: a fact about the instruction set, found when first needed."""
+
+
+def _find_step(instruction: Any) -> _Handler:
+    """Return what follows the values over all instructions of one encoding."""
+    handler = _HANDLERS.get(instruction.mnemonic)
+    if handler is not None:
+        return handler
+    return _INERT if _is_inert(instruction) else Trace._generic
+
+
 _HANDLERS: dict[int, _Handler] = {
     M.MOV: Trace._move,
     M.LEA: Trace._lea,
@@ -988,6 +1058,4 @@ _HANDLERS.update(
         Trace._conditional_move,
     )
 )
-_HANDLERS.update(
-    dict.fromkeys((M.NOP, M.ENDBR64), lambda trace, i, state: Trace._nothing(i, state))
-)
+_HANDLERS.update(dict.fromkeys((M.NOP, M.ENDBR64), _INERT))

@@ -7,6 +7,7 @@ these tables, because exceptions and profilers need them.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,24 +27,24 @@ _ADVANCE = (0x00, 0x01, 0x02, 0x03, 0x04)
 class FrameTable:
     """Sorted function ranges ``[start, end)`` of one image, as live addresses."""
 
-    starts: Any
-    ends: Any
-    descriptions: Any
+    starts: list[int]
+    ends: list[int]
+    descriptions: list[int]
     """Addresses of the FDEs."""
 
     def find(self, address: int) -> tuple[int, int] | None:
         """Return the range that holds `address`, or None."""
-        index = int(np.searchsorted(self.starts, address, side="right")) - 1
-        if index >= 0 and address < int(self.ends[index]):
-            return int(self.starts[index]), int(self.ends[index])
+        index = bisect_right(self.starts, address) - 1
+        if index >= 0 and address < self.ends[index]:
+            return self.starts[index], self.ends[index]
         return None
 
     def description(self, start: int) -> int | None:
         """Return the address of the FDE whose range begins at `start`, or None."""
-        index = int(np.searchsorted(self.starts, start))
-        if index >= len(self.starts) or int(self.starts[index]) != start:
+        index = bisect_left(self.starts, start)
+        if index >= len(self.starts) or self.starts[index] != start:
             return None
-        return int(self.descriptions[index])
+        return self.descriptions[index]
 
     def starts_midway(self, memory: Memory, start: int) -> bool:
         """Return whether the range that begins at `start` is a part of another function.
@@ -67,11 +68,11 @@ class FrameTable:
 
     def gap(self, address: int, low: int, high: int) -> tuple[int, int]:
         """Return the largest range around `address` in ``[low, high)`` that no FDE covers."""
-        index = int(np.searchsorted(self.starts, address, side="right"))
+        index = bisect_right(self.starts, address)
         if index > 0:
-            low = max(low, int(self.ends[index - 1]))
+            low = max(low, self.ends[index - 1])
         if index < len(self.starts):
-            high = min(high, int(self.starts[index]))
+            high = min(high, self.starts[index])
         return low, high
 
     def __len__(self) -> int:
@@ -86,8 +87,7 @@ def empty() -> FrameTable:
     >>> empty().find(4096) is None
     True
     """
-    nothing = np.zeros(0, np.int64)
-    return FrameTable(nothing, nothing, nothing)
+    return FrameTable([], [], [])
 
 
 def read_frames(memory: Memory, header: int, size: int) -> FrameTable:
@@ -132,4 +132,5 @@ def read_frames(memory: Memory, header: int, size: int) -> FrameTable:
     if not bool(((descriptions + 8 + relative) == starts).all()):
         raise ProgramError(f"unwind table at {lowest:#x} uses an encoding other than pcrel|sdata4")
     order = np.argsort(starts, kind="stable")
-    return FrameTable(starts[order], (starts + lengths)[order], descriptions[order])
+    columns = (starts, starts + lengths, descriptions)
+    return FrameTable(*(column[order].tolist() for column in columns))

@@ -26,6 +26,8 @@ from alloccheck.program.machine.symbols import Symbol
 _LARGEST_CODE = 4 << 20
 _SIZES = (1, 2, 4)
 _GLOB_DAT = 6
+_SLOT = 8
+"""Bytes of a slot of the GOT."""
 _IMMEDIATE_BYTES = (0, 1, 2, 4)
 """How many bytes of an instruction may follow its displacement."""
 _LONGEST_HEAD = 10
@@ -143,23 +145,25 @@ class ConstantVariables:
 
     def _only_read(self, symbol: Symbol) -> bool:
         image = self.image
-        slots = [slot + image.base for slot, s in self._slots.items() if s == symbol]
+        own = (symbol.address, symbol.size)
+        slots = [(slot + image.base, _SLOT) for slot, s in self._slots.items() if s == symbol]
         for header in image.loads:
             if not header.flags & PF_X:
                 continue
             data = image.memory.read(header.start, header.size)
-            for found in _instructions(image, data, header.start, symbol.address, symbol.size):
-                if found is None or _may_change(found, symbol.address, symbol.size):
+            for target, found in _instructions(image, data, header.start, (own, *slots)):
+                if _is_near(target, *own) and (found is None or _may_change(found, *own)):
                     return False
-            for slot in slots:
-                for found in _instructions(image, data, header.start, slot, 8):
-                    if found is None or not self._reads_through(found, slot):
+                for slot in slots:
+                    if _is_near(target, *slot) and (
+                        found is None or not self._reads_through(found, slot[0])
+                    ):
                         return False
         return True
 
     def _reads_through(self, load: Any, slot: int) -> bool:
         """Return whether a load of the GOT slot is followed by nothing but reads through it."""
-        if not _overlaps(load, slot, 8):
+        if not _overlaps(load, slot, _SLOT):
             return True
         if load.mnemonic != iced.Mnemonic.MOV or load.op0_kind != iced.OpKind.REGISTER:
             return False
@@ -174,38 +178,67 @@ class ConstantVariables:
         return _stays_a_base(listing, load.next_ip, register)
 
 
-def _mention_places(data: bytes, start: int, address: int, size: int) -> list[int]:
-    """Return where four bytes may be a displacement from the instruction pointer to a place."""
-    # A wide access that starts below the place may reach into it.
-    low, high = address - _WIDEST - max(_IMMEDIATE_BYTES), address + size
-    found: list[int] = []
+_REACH = _WIDEST + max(_IMMEDIATE_BYTES)
+"""How far below a place an access may begin that reaches into it."""
+
+
+def _is_near(target: int, address: int, size: int) -> bool:
+    """Return whether what is accessed at `target`, or a little behind it, may be in a place."""
+    # Bytes of an immediate may follow; and a wide access that starts below may reach in.
+    return address - _REACH < target < address + size
+
+
+def _mention_places(
+    data: bytes, start: int, spans: Iterable[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Return where four bytes may be a displacement from the instruction pointer to some places.
+
+    Returns
+    -------
+    list of (int, int)
+        Where the four bytes begin, and where they lead; in order.
+    """
+    spans = tuple(spans)
+    found: list[tuple[int, int]] = []
     for shift in range(min(4, len(data) - 3)):
         words = np.frombuffer(data, "<i4", (len(data) - shift) // 4, shift)
-        # All is relative to the start: live addresses are too large for quick arithmetic.
-        place = np.arange(shift + 4, shift + 4 + 4 * len(words), 4, dtype=np.int64)
-        place += words
-        near = (place > low - start) & (place < high - start)
-        found += (start + shift + 4 * np.flatnonzero(near)).tolist()
+        # All is relative to the start, and wraps around; what is found is looked at exactly.
+        target = words + np.arange(shift + 4, shift + 4 + 4 * len(words), 4, dtype=np.int32)
+        near = np.zeros(len(words), bool)
+        for address, size in spans:
+            low = (address - start - _REACH) & 0xFFFFFFFF
+            near |= (target.view(np.uint32) - np.uint32(low)) < size + _REACH
+        for index in np.flatnonzero(near).tolist():
+            place = start + shift + 4 * index
+            leads = place + 4 + int(words[index])
+            if any(_is_near(leads, address, size) for address, size in spans):
+                found.append((place, leads))
     return sorted(found)
 
 
 def _instructions(
-    image: Image, data: bytes, start: int, address: int, size: int
-) -> Iterator[Any | None]:
-    """Yield the instructions that may access a place relative to the instruction pointer.
+    image: Image, data: bytes, start: int, spans: Iterable[tuple[int, int]]
+) -> Iterator[tuple[int, Any | None]]:
+    """Yield the instructions that may access some places relative to the instruction pointer.
 
-    None stands for one that could not be made out.
+    With each, where its displacement leads. None stands for one that could not be made out.
     """
-    for place in _mention_places(data, start, address, size):
-        frame = image.frames.find(place)
-        if frame is None:
-            yield from _guesses(data, start, place)
-            continue
-        code = data[frame[0] - start : frame[1] - start]
-        for instruction in iced.Decoder(64, code, ip=frame[0]):
-            if instruction.next_ip > place:
-                yield instruction if instruction else None
-                break
+    low = high = 0
+    decoder: Iterator[Any] = iter(())
+    instruction = None
+    for place, target in _mention_places(data, start, spans):
+        if not low <= place < high:
+            frame = image.frames.find(place)
+            if frame is None:
+                yield from ((target, guess) for guess in _guesses(data, start, place))
+                continue
+            low, high = frame
+            decoder = iter(iced.Decoder(64, data[low - start : high - start], ip=low))
+            instruction = next(decoder)
+        while instruction is not None and instruction.next_ip <= place:
+            instruction = next(decoder, None)
+        if instruction is not None:
+            yield target, instruction or None
 
 
 def _guesses(data: bytes, start: int, place: int) -> Iterator[Any]:

@@ -350,26 +350,29 @@ class Image:
     def relocations(self) -> dict[int, Relocation]:
         """Relocations by slot address, those without a symbol's name (RELATIVE) left out."""
         relative = RELATIVE.get(self.machine, -1)
-        records, symbols = self._relocation_records, self._records
-        versym = self.dynamic.get(DT_VERSYM)
+        records = self._relocation_records
+        # Most of a large library's are relative.
+        records = records[(records["info"] & np.uint64(0xFFFFFFFF)) != relative]
+        names: dict[int, tuple[str | None, str | None]] = {0: (None, None)}
+        places, versions = self._records["name"].tolist(), self._symbol_versions()
         table: dict[int, Relocation] = {}
-        for offset, info, addend in zip(
-            records["offset"].tolist(),
-            records["info"].tolist(),
-            records["addend"].tolist(),
-            strict=True,
-        ):
+        for offset, info, addend in records.tolist():
             kind, index = info & 0xFFFFFFFF, info >> 32
-            if kind == relative:
-                continue
-            name = version = None
-            if index:
-                name = self._string(int(symbols[index]["name"]))
-                if versym:
-                    number = int.from_bytes(self.memory.read(versym + 2 * index, 2), "little")
-                    version = self._versions.get(number & 0x7FFF)
-            table[self.base + offset] = Relocation(kind, name, version, addend)
+            named = names.get(index)
+            if named is None:
+                version = self._versions.get(versions[index]) if versions else None
+                named = names[index] = (self._string(places[index]), version)
+            table[self.base + offset] = Relocation(kind, *named, addend)
         return table
+
+    def _symbol_versions(self) -> list[int]:
+        """Return the number of each symbol's version; nothing if there are no versions."""
+        versym = self.dynamic.get(DT_VERSYM)
+        if not versym:
+            return []
+        data = self.memory.read(versym, 2 * len(self._records))
+        found: list[int] = (np.frombuffer(data, "<u2") & 0x7FFF).tolist()
+        return found
 
     @cached_property
     @_parses

@@ -94,6 +94,31 @@ class LiveMemory:
         return ""
 
 
+@dataclass(frozen=True, slots=True)
+class NotedMemory:
+    """An address space that remembers what was read.
+
+    Parameters
+    ----------
+    memory : Memory
+        Where the bytes come from.
+    places : set of (int, int)
+        Takes up address and size of each read.
+    """
+
+    memory: Memory
+    places: set[tuple[int, int]]
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return exactly `size` bytes, or raise `Unreadable`."""
+        self.places.add((address, size))
+        return self.memory.read(address, size)
+
+    def permissions(self, address: int) -> str:
+        """Return the permissions of a page."""
+        return self.memory.permissions(address)
+
+
 _OPEN: dict[int, int] = {}
 
 

@@ -7,7 +7,9 @@ file's own table only makes messages better, so a stripped file costs names and 
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, bisect_right
 from functools import cached_property
+from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,16 +69,15 @@ class SymbolIndex:
         self._base = base
 
     def _symbol(self, index: int) -> Symbol:
-        record = self._records[index]
-        start = int(record["name"])
+        start, info, _, _, _, size = self._records[index].item()
         end = self._strings.find(b"\0", start)
         name = self._strings[start : end if end >= 0 else len(self._strings)]
-        return Symbol(
-            int(self._values[index]),
-            name.decode(errors="replace"),
-            int(record["size"]),
-            int(record["info"]) & 15,
-        )
+        return Symbol(self._addresses[index], name.decode(errors="replace"), size, info & 15)
+
+    @cached_property
+    def _addresses(self) -> list[int]:
+        found: list[int] = self._values.tolist()
+        return found
 
     @cached_property
     def ordered(self) -> tuple[Symbol, ...]:
@@ -104,19 +105,19 @@ class SymbolIndex:
 
     def at(self, address: int) -> tuple[Symbol, ...]:
         """Return the symbols whose address is exactly this one."""
-        low = int(np.searchsorted(self._values, address, side="left"))
-        high = int(np.searchsorted(self._values, address, side="right"))
-        return tuple(self._symbol(index) for index in range(low, high))
+        low = bisect_left(self._addresses, address)
+        high = bisect_right(self._addresses, address, low)
+        return tuple([self._symbol(index) for index in range(low, high)])
 
     def covering(self, address: int) -> Symbol | None:
         """Return a symbol that starts at `address` or whose size covers it."""
         exact = self.at(address)
         if exact:
             return min(exact, key=lambda s: (s.name.startswith("_"), len(s.name), s.name))
-        index = int(np.searchsorted(self._values, address, side="right")) - 1
-        first = int(self._values[index]) if index >= 0 else 0
+        index = bisect_right(self._addresses, address) - 1
+        first = self._addresses[index] if index >= 0 else 0
         # Aliases share an address: a sized one among them may cover what another does not.
-        while index >= 0 and int(self._values[index]) == first:
+        while index >= 0 and self._addresses[index] == first:
             if address < first + int(self._records["size"][index]):
                 return self._symbol(index)
             index -= 1
@@ -142,29 +143,36 @@ def file_symbols(path: str, base: int) -> SymbolIndex:
         Load address that is added to each value.
     """
     try:
-        return _parse_symtab(Path(path).read_bytes(), base)
+        with Path(path).open("rb", buffering=0) as file:
+            return _read_symtab(file, base)
     except (OSError, struct.error, ValueError, IndexError):
         return SymbolIndex(np.zeros(0, SYMBOL_RECORD), b"")
 
 
-def _parse_symtab(data: bytes, base: int) -> SymbolIndex:
+def _read_symtab(file: FileIO, base: int) -> SymbolIndex:
+    def part(offset: int, size: int) -> bytes:
+        # Of a large library with debug information this is but a small part of the file.
+        file.seek(offset)
+        data = file.read(size)
+        if len(data) != size:
+            raise ValueError("the file ends early")
+        return data
+
     nothing = SymbolIndex(np.zeros(0, SYMBOL_RECORD), b"")
-    if data[:6] != b"\x7fELF\x02\x01":
+    head = part(0, 64)
+    if head[:6] != b"\x7fELF\x02\x01":
         return nothing
-    (offset,) = struct.unpack_from("<Q", data, 40)
-    entry_size, count = struct.unpack_from("<HH", data, 58)
-    sections = [
-        struct.unpack_from("<IIQQQQIIQQ", data, offset + entry_size * k) for k in range(count)
-    ]
+    (offset,) = struct.unpack_from("<Q", head, 40)
+    entry_size, count = struct.unpack_from("<HH", head, 58)
+    table = part(offset, entry_size * count)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", table, entry_size * k) for k in range(count)]
     for section in sections:
         if section[1] == 2:  # SHT_SYMTAB
-            records = np.frombuffer(data, SYMBOL_RECORD, section[5] // 24, section[4])
+            records = np.frombuffer(part(section[4], section[5] // 24 * 24), SYMBOL_RECORD)
             kinds = records["info"] & 15
             code = (kinds == STT_FUNC) | (kinds == STT_GNU_IFUNC)
             strings = sections[section[6]]
             return SymbolIndex(
-                records[(records["section"] != 0) & code],
-                data[strings[4] : strings[4] + strings[5]],
-                base,
+                records[(records["section"] != 0) & code], part(strings[4], strings[5]), base
             )
     return nothing

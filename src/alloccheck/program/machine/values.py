@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 from alloccheck.program.machine.chunk import AccessPath
@@ -58,6 +59,7 @@ Known = Numbers | Range | Pointers | Frame
 Abstract = Known | None
 
 
+@lru_cache(maxsize=4096)
 def number(value: int) -> Numbers:
     """Return the value that is exactly this word.
 
@@ -69,6 +71,7 @@ def number(value: int) -> Numbers:
     return Numbers(frozenset((value & MASK,)))
 
 
+@lru_cache(maxsize=4096)
 def address(relative: int) -> Pointers:
     """Return the value that is exactly this image-relative address."""
     return Pointers(frozenset(((relative,),)))
@@ -235,7 +238,7 @@ def join(left: Abstract, right: Abstract) -> Abstract:
     >>> join(number(1), address(1)) is None
     True
     """
-    if left == right:
+    if left is right or left == right:
         return left
     if left is None or right is None:
         return None

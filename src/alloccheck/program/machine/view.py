@@ -10,7 +10,9 @@ import ctypes
 import hashlib
 import os
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from alloccheck.program.machine.globals_ import ConstantVariables
@@ -24,10 +26,12 @@ from alloccheck.program.machine.images import (
 from alloccheck.program.machine.memory import LiveMemory
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_UNTOUCHED = {0x00, 0x20, 0xA0}
+_UNTOUCHED = bytes(byte for byte in range(256) if byte & 0xE0 in (0x00, 0x20, 0xA0))
 """Highest bits of an entry of ``/proc/self/pagemap`` (Linux, admin-guide/mm/pagemap.rst): present,
-swapped, of a file. A page that is not there yet will be read from the file; one that was written
-belongs to no file any more."""
+swapped, of a file (the others are not looked at). A page that is not there yet will be read from
+the file; one that was written belongs to no file any more."""
+_NEAR = 16
+"""Asking for that many pages more costs less than another question."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +51,15 @@ class View:
     kept: dict[object, Any] = field(default_factory=dict)
     """Room for what others remember of these modules."""
     _variables: dict[Image, ConstantVariables] = field(default_factory=dict)
+    _files: dict[Image, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Image]:
+        return {image.name: image for image in reversed(self.images.images)}
 
     def named(self, name: str) -> Image | None:
         """Return the loaded module that the dynamic linker knows by a name."""
-        return next((image for image in self.images.images if image.name == name), None)
+        return self._by_name.get(name)
 
     def variables(self, image: Image) -> ConstantVariables:
         """Return what is known of a module's constant variables."""
@@ -77,27 +86,68 @@ class View:
         True
         """
         constant = [h for h in image.loads if not h.flags & PF_W]
-        file = self._file(image)
-        if file and all(
-            self.memory.file(start) == file[0] and _untouched(start, size)
-            for start, size in _joined(constant)
-        ):
-            return f"file {file[0]} {file[1]}"
+        file = self.file(image)
+        if file and all(_untouched(start, size) for start, size in _joined(constant)):
+            return file
         digest = hashlib.sha256()
         for header in constant:
             digest.update(self.memory.read(header.start, header.size))
         return f"bytes {digest.hexdigest()}"
 
-    @staticmethod
-    def _file(image: Image) -> tuple[str, str] | None:
-        """Return device and inode of a module's file as the memory map writes them, and more."""
+    def file(self, image: Image) -> str:
+        """Return a text that stands for a module's file, or ``""`` if another one is mapped.
+
+        Where it is the same, so are the bytes of each page that was not written: see `pages`.
+        """
         try:
             status = os.stat(image.path)  # noqa: PTH116 - a good part of a query
         except OSError:
-            return None
-        device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
-        times = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
-        return f"{device} {status.st_ino}", times
+            return ""
+        key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        known = self._files.get(image)
+        if known is None or known[0] != key:
+            known = self._files[image] = (key, self._file(image, *key))
+        return known[1]
+
+    def _file(self, image: Image, device: int, inode: int, *more: int) -> str:
+        # As the memory map writes them.
+        name = f"{os.major(device):02x}:{os.minor(device):02x} {inode}"
+        constant = [h for h in image.loads if not h.flags & PF_W]
+        if any(self.memory.file(start) != name for start, _ in _joined(constant)):
+            return ""
+        return f"file {name} {' '.join(map(str, more))}"
+
+    @staticmethod
+    def pages(image: Image, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return what `unwritten` needs to know of some ranges of a module.
+
+        Parameters
+        ----------
+        image : Image
+        spans : iterable of (int, int)
+            Where they begin and end; what is in writable segments is left out.
+
+        Returns
+        -------
+        list of (int, int)
+            Beginning, relative to the module, and size.
+        """
+        constant = [h for h in image.loads if not h.flags & PF_W]
+        found: list[tuple[int, int]] = []
+        for low, high in sorted(set(spans)):
+            if not any(h.start <= low < h.start + h.size for h in constant):
+                continue
+            first, end = low // _PAGE * _PAGE, -(-high // _PAGE) * _PAGE
+            if found and first <= found[-1][1] + _NEAR * _PAGE:
+                first, before = found.pop()
+                end = max(end, before)
+            found.append((first, end))
+        return [(low - image.base, high - low) for low, high in found]
+
+    @staticmethod
+    def unwritten(image: Image, pages: Iterable[tuple[int, int]]) -> bool:
+        """Return whether some pages of a module (see `pages`) are still those of its file."""
+        return all(_untouched(image.base + start, size) for start, size in pages)
 
 
 def _untouched(start: int, size: int) -> bool:
@@ -110,7 +160,7 @@ def _untouched(start: int, size: int) -> bool:
     if len(data) != 8 * (end - first):
         return False
     # The three bits are the highest of each entry.
-    return {byte & 0xE0 for byte in set(data[7::8])} <= _UNTOUCHED
+    return not data[7::8].translate(None, _UNTOUCHED)
 
 
 def _joined(headers: list[ProgramHeader]) -> list[tuple[int, int]]:
@@ -151,17 +201,26 @@ _VISIT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_LoadInfo), ctypes.c_size
 _PROCESS = ctypes.CDLL(None)
 
 
+_counts: list[int] = []
+
+
+def _visit(info: Any, size: int, _data: Any) -> int:
+    if size >= ctypes.sizeof(_LoadInfo):
+        _counts.extend((info.contents.adds, info.contents.subs))
+    return 1
+
+
+_first_module = _VISIT(_visit)
+
+
 def _loads_and_unloads() -> tuple[int, int, int]:
-    """Return this process, and how many modules were ever loaded and unloaded in it."""
-    counts: list[int] = []
+    """Return this process, and how many modules were ever loaded and unloaded in it.
 
-    def visit(info: Any, size: int, _data: Any) -> int:
-        if size >= ctypes.sizeof(_LoadInfo):
-            counts.extend((info.contents.adds, info.contents.subs))
-        return 1
-
-    _PROCESS.dl_iterate_phdr(_VISIT(visit), None)
-    return (os.getpid(), *counts) if len(counts) == 2 else (0, 0, 0)  # type: ignore[return-value]
+    To be called by one thread at a time.
+    """
+    _counts.clear()
+    _PROCESS.dl_iterate_phdr(_first_module, None)
+    return (os.getpid(), *_counts) if len(_counts) == 2 else (0, 0, 0)  # type: ignore[return-value]
 
 
 _lock = threading.Lock()

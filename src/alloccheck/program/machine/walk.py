@@ -11,7 +11,7 @@ import platform
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from alloccheck.errors import ProgramError
 from alloccheck.program import model
@@ -40,6 +40,7 @@ from alloccheck.program.machine.images import (
 from alloccheck.program.machine.memory import (
     LiveMemory,
     Memory,
+    NotedMemory,
     Unreadable,
     is_executable,
     is_immutable,
@@ -50,6 +51,8 @@ from alloccheck.source import Backtrace, Frame
 
 _MASK = (1 << 64) - 1
 _GUESSED_RANGE = 1 << 16
+_STUB = 16
+"""Bytes of a linkage stub."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,7 @@ class Region:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """One resolved target of a call or jump.
 
     Parameters
@@ -189,9 +191,11 @@ class Walker:
         self._store = store
         self.machine = _host_machine() if machine is None else machine
         self._nodes: dict[tuple[int, bool], Node] = {}
+        self._names: dict[int, str] = {}
         self._constant: dict[Image, ConstantVariables] = {}
         self.followed: dict[int, int] = {}
         """Every pointer in memory that was followed: its address, and what it held."""
+        self._constants_read: set[tuple[int, int]] = set()
         self.bound: dict[int, int] = {}
         """Those of them that the dynamic linker has not bound yet, and what it will put there."""
 
@@ -199,6 +203,12 @@ class Walker:
 
     def name(self, address: int) -> str:
         """Return the best name for a code address, without the library."""
+        known = self._names.get(address)
+        if known is None:
+            known = self._names[address] = self._find_name(address)
+        return known
+
+    def _find_name(self, address: int) -> str:
         image = self.images.find(address)
         if image is not None:
             return image.describe(address)
@@ -280,18 +290,24 @@ class Walker:
         except ProgramError as error:
             return Node(address, name, image, None, problem=str(error))
         base = image.base if image is not None else 0
-        links = {
-            (number, position): self._links(image, base, event)
-            for number, block in enumerate(chunk.blocks)
-            for position, event in enumerate(block.events)
-            if event.kind in (EventKind.CALL, EventKind.JUMP)
-        }
+        links: dict[tuple[int, int], tuple[Link, ...]] = {}
+        resolved: dict[tuple[AccessPath, ...], tuple[Link, ...]] = {}
+        for number, block in enumerate(chunk.blocks):
+            for position, event in enumerate(block.events):
+                if event.kind is not EventKind.CALL and event.kind is not EventKind.JUMP:
+                    continue
+                found = resolved.get(event.targets) if event.targets is not None else None
+                if found is None:
+                    found = self._links(image, base, event)
+                    if event.targets is not None:
+                        resolved[event.targets] = found
+                links[number, position] = found
         return Node(address, name, image, chunk, links)
 
     def _links(self, image: Image | None, base: int, event: Event) -> tuple[Link, ...]:
         if event.targets is None:
             return (Link(None, problem=f"target not known: {event.text}"),)
-        return tuple(self.resolve(image, base, path) for path in event.targets)
+        return tuple([self.resolve(image, base, path) for path in event.targets])
 
     def resolve(self, image: Image | None, base: int, path: AccessPath) -> Link:
         """Follow an access path through memory that cannot change, to its live target.
@@ -349,7 +365,7 @@ class Walker:
 
     def _is_lazy_stub(self, address: int) -> bool:
         try:
-            code = self.memory.read(address, 16)
+            code = self.memory.read(address, _STUB)
         except Unreadable:
             return False
         if code[:4] == b"\xf3\x0f\x1e\xfa":
@@ -389,7 +405,7 @@ class Walker:
         if machine == EM_X86_64:
             return x86_64.read_chunk(
                 x86_64.Source(
-                    memory=self.memory,
+                    memory=NotedMemory(self.memory, self._constants_read),
                     image=image,
                     base=base,
                     part=Part(low - base, high - base, code),
@@ -419,6 +435,34 @@ class Walker:
             if node.chunk is not None and node.image is not None:
                 for constant in node.chunk.constants:
                     yield node.image, constant
+
+    def spans_read(self) -> dict[Image, list[tuple[int, int]] | None]:
+        """Return the live ranges of code and constants that were read of each image.
+
+        None stands for the whole image: something was concluded from all of its code, or something
+        could not be read. Tables that only say how code is to be read are left out; exception
+        tables are not known here.
+        """
+        found: dict[Image, list[tuple[int, int]] | None] = {}
+        for node in self._nodes.values():
+            image, chunk = node.image, node.chunk
+            if image is None:
+                continue
+            spans = found.setdefault(image, [])
+            parts = [image.frames.find(image.base + low) for low in chunk.parts] if chunk else []
+            if chunk is None or chunk.constants or None in parts[1:]:
+                found[image] = None
+            elif spans is not None:
+                spans.append((image.base + chunk.low, image.base + chunk.high))
+                spans += [part for part in parts if part is not None]
+        stubs = ((self.followed[slot], _STUB) for slot in self.bound)
+        for place, size in (*self._constants_read, *stubs):
+            image = self.images.find(place)
+            if image is not None:
+                spans = found.setdefault(image, [])
+                if spans is not None:
+                    spans.append((place, place + size))
+        return found
 
     def images_used(self) -> frozenset[Image]:
         """Return the images that hold anything that was read or followed."""

@@ -5,8 +5,11 @@ Knows how to read one function; nothing of symbols or of other functions.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import compress
+from operator import attrgetter
 from typing import Any
 
 import iced_x86 as iced
@@ -19,10 +22,12 @@ from alloccheck.program.machine.chunk import (
     Event,
     EventKind,
     Part,
+    RawBlock,
     compact,
 )
 from alloccheck.program.machine.decode import (
     Flow,
+    Kind,
     Listing,
     Mnemonic,
     Partner,
@@ -43,7 +48,7 @@ from alloccheck.program.machine.values import (
 )
 
 _BRANCHES = frozenset({Flow.CONDITIONAL_BRANCH, Flow.XBEGIN_XABORT_XEND})
-_LINE = frozenset({Flow.NEXT, Flow.CALL, Flow.INDIRECT_CALL, Flow.INTERRUPT})
+_CALL, _BRANCH, _JUMP, _END = map(int, (Kind.CALL, Kind.BRANCH, Kind.JUMP, Kind.END))
 _NEAR_RETURN = frozenset({Mnemonic.RET})
 _LOOK_BACK = 48
 _XABORT = frozenset({Mnemonic.XABORT, Mnemonic.XEND})
@@ -100,7 +105,7 @@ def read_chunk(source: Source, entry: int, *, trace: bool, keep_addresses: bool 
     problems: list[str] = []
     followed: Trace | None = None
     odd = _odd_returns(listing)
-    if trace or variables or odd or any(map(_needs_values, listing.instructions.values())):
+    if trace or variables or odd or _needs_values(listing):
         try:
             followed = Trace(
                 listing,
@@ -113,37 +118,55 @@ def read_chunk(source: Source, entry: int, *, trace: bool, keep_addresses: bool 
             problems.append("too large to follow its values")
     if listing.exhausted:
         problems.append("more instructions than are read for one function")
-    switches = frozenset(at for at, kind in odd.items() if kind == "switch")
-    blocks = _Builder(listing, followed, switches).build(entry)
-    if problems:
-        blocks[entry] = _with_problems(blocks[entry], entry, problems)
-    reached = frozenset(listing.instructions if followed is None else followed.reached)
+    if followed is None and not odd and not problems and _only_returns(listing):
+        blocks: tuple[CodeBlock, ...] = (CodeBlock((), (), Ending.RETURN),)
+    else:
+        switches = frozenset(at for at, kind in odd.items() if kind == "switch")
+        built = _Builder(listing, followed, switches).build(entry)
+        if problems:
+            built[entry] = _with_problems(built[entry], entry, problems)
+        blocks = compact(built, entry)
+    reached = listing.instructions.keys() if followed is None else followed.reached
     return Chunk(
         entry,
         source.part.low,
         source.part.high,
-        compact(blocks, entry),
+        blocks,
         tuple(reader.used.values()),
         () if followed is None else tuple(sorted(followed.unbounded)),
         tuple(part.low for part in listing.parts),
         len(reached),
         followed is not None,
         source.framed,
-        reached if keep_addresses else frozenset(),
+        frozenset(reached) if keep_addresses else frozenset(),
     )
 
 
-def _with_problems(block: CodeBlock, site: int, problems: Iterable[str]) -> CodeBlock:
-    events = tuple(Event(EventKind.PROBLEM, site, text=text) for text in problems)
-    return replace(block, events=events + block.events)
+def _only_returns(listing: Listing) -> bool:
+    """Return whether a function computes and returns, and does nothing else on any path.
+
+    Its branches then tell nothing: it is one block that returns. (One that never returns is not
+    such a function, because whoever calls it does not go on.)
+    """
+    return listing.quiet and _END in listing.kinds.values()
+
+
+def _with_problems(block: RawBlock, site: int, problems: Iterable[str]) -> RawBlock:
+    added = tuple(Event(EventKind.PROBLEM, site, text=text) for text in problems)
+    events, successors, ending = block
+    return added + events, successors, ending
 
 
 def _mentioned(listing: Listing, variables: ConstantVariables | None) -> bool:
     mentions = variables.mentions if variables is not None else frozenset()
-    return bool(mentions) and any(
-        instruction.is_ip_rel_memory_operand and instruction.ip_rel_memory_address in mentions
-        for instruction in listing.instructions.values()
-    )
+    if not mentions:
+        return False
+    instructions = listing.instructions.values()
+    relative = compress(instructions, map(_IS_RELATIVE, instructions))
+    return any(one.ip_rel_memory_address in mentions for one in relative)
+
+
+_IS_RELATIVE = attrgetter("is_ip_rel_memory_operand")
 
 
 def _odd_returns(listing: Listing) -> dict[int, str]:
@@ -154,24 +177,33 @@ def _odd_returns(listing: Listing) -> dict[int, str]:
     address is, which only value analysis can judge.
     """
     found = {}
-    ordered = sorted(listing.instructions)
-    place = {at: k for k, at in enumerate(ordered)}
-    for at in ordered:
-        if listing.instructions[at].flow_control != Flow.RETURN:
-            continue
-        following = at
-        for k in range(place[at] - 1, max(-1, place[at] - _LOOK_BACK), -1):
-            instruction = listing.instructions[ordered[k]]
-            if instruction.next_ip != following or instruction.flow_control != Flow.NEXT:
-                break
-            following = instruction.ip
-            kind = _stack_change(instruction)
-            if kind == "settled":
-                break
-            if kind:
-                found[at] = kind
-                break
+    for start, plain, instruction in listing.returns:
+        kind = _before_return(listing, start, plain, instruction.ip)
+        if kind:
+            found[instruction.ip] = kind
     return found
+
+
+def _before_return(listing: Listing, start: int, plain: int, at: int) -> str:
+    """Classify a return by what stands before it in its straight line, and before that."""
+    looked = 0
+    line = listing.line(plain, at)
+    while looked < _LOOK_BACK:
+        if not line:
+            # Whether or not control comes from there: what stands before belongs to the return.
+            before = listing.lines.get(start) if start == plain else None
+            if before is None:
+                return ""
+            line, start, plain = listing.line(before, start), before, before
+            continue
+        instruction = line.pop()
+        if instruction.ip in listing.kinds:
+            return ""
+        kind = _stack_change(instruction)
+        if kind:
+            return "" if kind == "settled" else kind
+        looked += 1
+    return ""
 
 
 def _stack_change(instruction: Any) -> str:
@@ -194,11 +226,19 @@ def _stack_change(instruction: Any) -> str:
     return ""
 
 
-def _needs_values(instruction: Any) -> bool:
-    flow = instruction.flow_control
-    if flow in (Flow.INDIRECT_CALL, Flow.INDIRECT_BRANCH):
-        return _plain_slot(instruction) is None
-    return bool(flow == Flow.CALL and instruction.mnemonic == Mnemonic.SYSCALL)
+def _needs_values(listing: Listing) -> bool:
+    """Return whether a jump, a call or a system call depends on what a register holds."""
+    for at, kind in listing.kinds.items():
+        if kind not in (_CALL, _END):
+            continue
+        instruction = listing.instructions[at]
+        flow = instruction.flow_control
+        if flow in (Flow.INDIRECT_CALL, Flow.INDIRECT_BRANCH):
+            if _plain_slot(instruction) is None:
+                return True
+        elif flow == Flow.CALL and instruction.mnemonic == Mnemonic.SYSCALL:
+            return True
+    return False
 
 
 def _plain_slot(instruction: Any) -> AccessPath | None:
@@ -225,96 +265,106 @@ class _Builder:
         self.switches = switches
         self.listing = listing
         self.trace = trace
-        self.blocks: dict[int, CodeBlock] = {}
+        self.blocks: dict[int, RawBlock] = {}
 
-    def build(self, entry: int) -> dict[int, CodeBlock]:
+    def build(self, entry: int) -> dict[int, RawBlock]:
         """Return all blocks that are reached from `entry`."""
         leaders = self._leaders(entry)
+        ordered = [*sorted(leaders), 1 << 64]
         work = [entry]
         while work:
             at = work.pop()
             if at in self.blocks:
                 continue
-            block = self._block(at, leaders)
+            block = self._block(at, leaders, ordered)
             self.blocks[at] = block
-            work.extend(block.successors)
+            work += block[1]
         return self.blocks
 
     def _leaders(self, entry: int) -> set[int]:
-        leaders = {entry}
+        leaders = self.listing.leaders | {entry}
         if self.trace is not None:
             leaders |= self.trace.leaders
-        for instruction in self.listing.instructions.values():
-            if instruction.flow_control not in _LINE:
-                leaders.add(instruction.next_ip)
-                target = branch_target(instruction)
-                if target is not None:
-                    leaders.add(target)
         return leaders
 
-    def _block(self, at: int, leaders: set[int]) -> CodeBlock:
+    def _block(self, at: int, leaders: set[int], ordered: list[int]) -> RawBlock:
         events: list[Event] = []
         first = at
-        part = self.listing.part_of(at)
+        stops, following = self.listing.stops, ordered[bisect_right(ordered, at)]
+        # In the one part that most functions have, everything is that is reached.
+        part = self.listing.part_of(at) if len(self.listing.parts) > 1 else self.listing.part
         end = part.high if part is not None else at
+        instructions, kinds = self.listing.instructions, self.listing.kinds
         while True:
-            instruction = self.listing.instructions.get(at)
+            stop = stops.get(at)
+            if stop is not None and stop < following:
+                # Nothing but plain instructions up to there, and no other block begins.
+                at = stop
+            instruction = instructions.get(at)
             if instruction is None:
                 text = "bytes that are not an instruction"
                 if self.listing.exhausted:
                     text = "code beyond the limit"
                 events.append(Event(EventKind.PROBLEM, at, text=text))
-                return CodeBlock(tuple(events), (), Ending.RETURN)
-            flow = instruction.flow_control
-            if flow not in _LINE or always_faults(instruction):
-                return self._close(at, instruction, events)
-            if flow != Flow.NEXT:
+                return tuple(events), (), Ending.RETURN
+            kind = kinds.get(at)
+            if kind:
+                if kind == _JUMP or (kind == _BRANCH and self.trace is None):
+                    target, onward = instruction.near_branch_target, instruction.next_ip
+                    if target in instructions:
+                        if kind == _JUMP:
+                            return tuple(events), (target,), Ending.NEXT
+                        if onward in instructions and onward != target:
+                            ways = (onward, target) if onward < target else (target, onward)
+                            return tuple(events), ways, Ending.NEXT
+                if kind != _CALL:
+                    return self._close(at, instruction, events)
                 events.append(self._call(at, instruction))
             onward = instruction.next_ip
             if onward >= end:
                 return self._overrun(instruction, events)
             if onward in leaders or onward == first:
-                return CodeBlock(tuple(events), (onward,))
+                return tuple(events), (onward,), Ending.NEXT
             at = onward
 
-    def _overrun(self, instruction: Any, events: list[Event]) -> CodeBlock:
+    def _overrun(self, instruction: Any, events: list[Event]) -> RawBlock:
         if instruction.flow_control in (Flow.CALL, Flow.INDIRECT_CALL):
-            return CodeBlock(tuple(events), (), Ending.OVERRUN)
+            return tuple(events), (), Ending.OVERRUN
         onward = instruction.next_ip
         events.append(Event(EventKind.JUMP, instruction.ip, ((onward,),), text="falls through"))
-        return CodeBlock(tuple(events), (), Ending.LEAVE)
+        return tuple(events), (), Ending.LEAVE
 
-    def _close(self, at: int, instruction: Any, events: list[Event]) -> CodeBlock:
+    def _close(self, at: int, instruction: Any, events: list[Event]) -> RawBlock:
         flow = instruction.flow_control
         if always_faults(instruction) or flow == Flow.EXCEPTION:
-            return CodeBlock(tuple(events), (), Ending.DIE)
+            return tuple(events), (), Ending.DIE
         if flow in _BRANCHES:
-            return CodeBlock(tuple(events), self._branch(at, instruction))
+            return tuple(events), self._branch(at, instruction), Ending.NEXT
         if flow == Flow.UNCONDITIONAL_BRANCH:
             target = branch_target(instruction)
             if target is None:
                 return self._strange(at, instruction, events)
-            return CodeBlock(tuple(events), (self._place(at, target),))
+            return tuple(events), (self._place(at, target),), Ending.NEXT
         if flow == Flow.INDIRECT_BRANCH:
             return self._indirect(at, instruction, events)
         if flow == Flow.RETURN and instruction.mnemonic in _NEAR_RETURN:
             return self._return(at, instruction, events)
         return self._strange(at, instruction, events)
 
-    def _return(self, at: int, instruction: Any, events: list[Event]) -> CodeBlock:
+    def _return(self, at: int, instruction: Any, events: list[Event]) -> RawBlock:
         trace = self.trace
         rewritten = trace is not None and trace.whole and trace.returns_elsewhere(at)
         if at in self.switches or rewritten:
             text = f"{instruction} to an address that the code provides"
             events.append(Event(EventKind.JUMP, at, None, text=text))
-            return CodeBlock(tuple(events), (), Ending.ESCAPE)
-        return CodeBlock(tuple(events), (), self._ending(at, Ending.RETURN))
+            return tuple(events), (), Ending.ESCAPE
+        return tuple(events), (), self._ending(at, Ending.RETURN)
 
     @staticmethod
-    def _strange(at: int, instruction: Any, events: list[Event]) -> CodeBlock:
+    def _strange(at: int, instruction: Any, events: list[Event]) -> RawBlock:
         text = f"instruction that is not followed: {instruction}"
         events.append(Event(EventKind.PROBLEM, at, text=text))
-        return CodeBlock(tuple(events), (), Ending.RETURN)
+        return tuple(events), (), Ending.RETURN
 
     def _branch(self, at: int, instruction: Any) -> tuple[int, ...]:
         onward = {instruction.next_ip}
@@ -326,17 +376,17 @@ class _Builder:
             onward.add(-1)
         if self.trace is not None and at in self.trace.edges:
             onward &= self.trace.edges[at]
-        return tuple(self._place(at, address) for address in sorted(onward))
+        return tuple([self._place(at, address) for address in sorted(onward)])
 
     def _place(self, site: int, target: int) -> int:
         """Return the block key of an address, making a block for one outside the range."""
-        if self.listing.holds(target):
+        if target in self.listing.instructions or self.listing.holds(target):
             return target
         key = -1 - len(self.blocks) - (site << 2)
         while key in self.blocks:
             key -= 1
         event = self._event(EventKind.JUMP, site, ((target,),), "jump")
-        self.blocks[key] = CodeBlock((event,), (), Ending.LEAVE)
+        self.blocks[key] = ((event,), (), Ending.LEAVE)
         return key
 
     def _ending(self, at: int, ending: Ending) -> Ending:
@@ -348,7 +398,10 @@ class _Builder:
         self, kind: EventKind, at: int, paths: Iterable[AccessPath] | None, text: str = ""
     ) -> Event:
         """Return a call or jump with what is known of its arguments."""
-        known = self.trace.arguments.get(at, {}) if self.trace is not None else {}
+        targets = None if paths is None else tuple(sorted(paths))
+        known = self.trace.arguments.get(at) if self.trace is not None else None
+        if not known:
+            return Event(kind, at, targets, None, text)
         numbers, pointers = [], []
         for position, value in sorted(known.items()):
             if isinstance(value, Numbers):
@@ -357,12 +410,11 @@ class _Builder:
                 numbers.append((position, value.high))
             elif isinstance(value, Pointers) and len(value.paths) == 1:
                 pointers.append((position, min(value.paths)))
-        targets = None if paths is None else tuple(sorted(paths))
         return Event(
             kind, at, targets, text=text, arguments=tuple(numbers), pointers=tuple(pointers)
         )
 
-    def _indirect(self, at: int, instruction: Any, events: list[Event]) -> CodeBlock:
+    def _indirect(self, at: int, instruction: Any, events: list[Event]) -> RawBlock:
         paths = self._paths(at, instruction)
         local: set[int] = set()
         outside: list[AccessPath] = []
@@ -373,16 +425,16 @@ class _Builder:
             else:
                 local.add(target)
         if local and not outside:
-            return CodeBlock(tuple(events), tuple(sorted(local)))
+            return tuple(events), tuple(sorted(local)), Ending.NEXT
         jump = self._event(EventKind.JUMP, at, outside or None, str(instruction))
         ending = self._ending(at, Ending.LEAVE)
         if not local:
-            return CodeBlock((*events, jump), (), ending)
+            return (*events, jump), (), ending
         key = -1 - len(self.blocks) - (at << 2)
         while key in self.blocks:
             key -= 1
-        self.blocks[key] = CodeBlock((jump,), (), ending)
-        return CodeBlock(tuple(events), (*sorted(local), key))
+        self.blocks[key] = ((jump,), (), ending)
+        return tuple(events), (*sorted(local), key), Ending.NEXT
 
     def _paths(self, at: int, instruction: Any) -> tuple[AccessPath, ...] | None:
         if self.trace is not None:
@@ -392,6 +444,8 @@ class _Builder:
         return (plain,) if plain is not None else None
 
     def _call(self, at: int, instruction: Any) -> Event:
+        if self.trace is None and instruction.code == iced.Code.CALL_REL32_64:
+            return Event(EventKind.CALL, at, ((instruction.near_branch_target,),))
         flow = instruction.flow_control
         if flow == Flow.INTERRUPT:
             text = f"software interrupt: {instruction}"
