@@ -19,6 +19,7 @@ from alloccheck.analysis.native_answer import (
     NativeEvidence,
     NativeWitness,
 )
+from alloccheck.analysis.native_paths import Ends, ends_of
 from alloccheck.analysis.native_symbols import KnownSymbol, SymbolTable, symbol_table
 from alloccheck.effects import Effect, Occasion, Path
 from alloccheck.errors import ProgramError
@@ -35,7 +36,10 @@ from alloccheck.program.machine.lookup import symbol_address
 from alloccheck.program.machine.syscalls import KnownSystemCall, SystemCallKind, classify
 from alloccheck.program.machine.walk import ChunkStore, Link, Node, Region, Walker
 
-_RETURN_DEPTH = 5
+EXEMPT = frozenset({Path.DIVERGE, Path.RAISE})
+"""Paths that are told from those that return."""
+_LATER = (Path.RETURN, Path.RAISE, Path.DIVERGE)
+_RETURN_DEPTH = 12
 """How deep calls are followed to prove that a function never returns."""
 _STUB_INSTRUCTIONS = 3
 _INTERPRETER_BUDGET = 60
@@ -51,6 +55,8 @@ class Trust(StrEnum):
     """A variable that no code of its library writes keeps its value."""
     DEATH = "death"
     """A runtime function that ends the process does not jump back through a pointer."""
+    PANIC = "panic"
+    """The panic of Rust's standard library does not jump back through a pointer."""
     SMALL = "small-input"
     """A runtime function with a small constant input does not need the heap."""
     CALLBACK = "callback"
@@ -156,7 +162,9 @@ class Decider:
         self._runtime: dict[Image, bool] = {}
         self._python: dict[Image, bool] = {}
         self._labels: dict[int, str] = {}
-        self._local: dict[tuple[int, bool], _Local] = {}
+        self._throws: dict[int, bool] = {}
+        self._panics: dict[int, KnownSymbol | None] = {}
+        self._local: dict[tuple[int, frozenset[Path]], _Local] = {}
 
     def decide(self, address: int) -> NativeAnswer:
         """Decide one function.
@@ -166,11 +174,14 @@ class Decider:
         address : int
             Live address of its entry.
         """
-        walk = _Walk(self, address, exempt=True).run()
-        if walk.may_leave_while_dying:
-            # Something on the way to a death may escape from it: then nothing is exempt.
-            walk = _Walk(self, address, exempt=False).run()
-        return walk.answer()
+        exempt = EXEMPT
+        while True:
+            walk = _Walk(self, address, exempt).run()
+            # Something on the way to a death may escape from it, or an exception may be caught:
+            # then nothing is exempt for that reason.
+            if not walk.refuted & exempt:
+                return walk.answer()
+            exempt -= walk.refuted
 
     # --- names ------------------------------------------------------------------------------
 
@@ -199,6 +210,28 @@ class Decider:
             self._fatal[address] = name
         return self._fatal[address]
 
+    def returns_twice(self, address: int) -> bool:
+        """Return whether a jump out may lead to where the function at an address was called."""
+        image = self.walker.images.find(address)
+        if image is None or not self._is_runtime(image):
+            return False
+        return any(symbol.name in self.table.twice for symbol in image.exports.at(address))
+
+    def panic(self, address: int) -> KnownSymbol | None:
+        """Return what the function at an address does if it is Rust's panic, else None.
+
+        It is linked into each library, and known by its name there. The name alone does not
+        suffice: its code must show that it never returns.
+        """
+        if address not in self._panics:
+            self._panics[address] = None
+            if Trust.PANIC in self.trust and self.table.panic_names.match(
+                self.walker.name(address)
+            ):
+                shown = not self.returns(address)
+                self._panics[address] = self.table.panic if shown else None
+        return self._panics[address]
+
     def _is_runtime(self, image: Image) -> bool:
         if image not in self._runtime:
             by_name = image.short.startswith(self.table.libraries)
@@ -219,13 +252,15 @@ class Decider:
         What happens at the first call only is left to the walk, which then goes through it.
         """
         if address not in self._harmless:
-            walk = _Walk(self, address, exempt=True, inside=True, budget=_INTERPRETER_BUDGET).run()
+            walk = _Walk(
+                self, address, frozenset({Path.DIVERGE}), inside=True, budget=_INTERPRETER_BUDGET
+            ).run()
             lasting = [
                 w
                 for w in walk.witnesses.values()
                 if w.path is not Path.DIVERGE and w.occasion is not Occasion.FIRST_CALL
             ]
-            self._harmless[address] = not lasting and not walk.may_leave_while_dying
+            self._harmless[address] = not lasting and Path.DIVERGE not in walk.refuted
         return self._harmless[address]
 
     def label(self, address: int) -> str:
@@ -236,25 +271,26 @@ class Decider:
             self._labels[address] = f"{image.short}!{name}" if image is not None else name
         return self._labels[address]
 
-    def local(self, address: int, exempt: bool) -> _Local:
+    def local(self, address: int, exempt: frozenset[Path]) -> _Local:
         """Return what one function does by itself, along the paths that control can take.
 
         Parameters
         ----------
         address : int
-        exempt : bool
-            Mark what happens only while the process surely dies.
+        exempt : frozenset of Path
+            Which paths to tell from those that return: `DIVERGE` is what happens only while the
+            process surely dies, `RAISE` only when the call ends by unwinding.
         """
         key = (address, exempt)
         if key not in self._local:
             self._local[key] = self._read_local(self._traced_if_needed(address), exempt)
         return self._local[key]
 
-    def _read_local(self, node: Node, exempt: bool) -> _Local:
+    def _read_local(self, node: Node, exempt: frozenset[Path]) -> _Local:
         chunk = node.chunk
         if chunk is None:
             return _Local(node, ())
-        doomed = self.doomed_blocks(node, chunk) if exempt else (False,) * len(chunk.blocks)
+        paths = self._block_paths(node, chunk, exempt)
         steps: list[_Step] = []
         work, seen = [0], {0}
         while work:
@@ -264,7 +300,7 @@ class Decider:
             for position, event in enumerate(block.events):
                 links = node.links.get((number, position), ())
                 through = tuple(self.through(link) for link in links)
-                steps.append(_Step(doomed[number], event, through))
+                steps.append(_Step(paths[number], event, through))
                 if position == last:
                     break
             if last is not None:
@@ -272,12 +308,24 @@ class Decider:
             if block.ending is Ending.OVERRUN:
                 text = "control may run past the end of the function"
                 problem = Event(EventKind.PROBLEM, chunk.high, text=text)
-                steps.append(_Step(doomed[number], problem, ()))
+                steps.append(_Step(paths[number], problem, ()))
             for successor in block.successors:
                 if successor not in seen:
                     seen.add(successor)
                     work.append(successor)
         return _Local(node, tuple(steps))
+
+    def _block_paths(self, node: Node, chunk: Chunk, exempt: frozenset[Path]) -> list[Path]:
+        paths = [Path.RETURN] * len(chunk.blocks)
+        # Most functions have no call that unwinds for sure: they need no graph.
+        if Path.RAISE in exempt and self._may_unwind(node, chunk):
+            for number in self.ends(node, chunk).raising():
+                paths[number] = Path.RAISE
+        if Path.DIVERGE in exempt:
+            for number, doomed in enumerate(self.doomed_blocks(node, chunk)):
+                if doomed:
+                    paths[number] = Path.DIVERGE
+        return paths
 
     def _traced_if_needed(self, address: int) -> Node:
         """Return the node, with its values followed where a known callee needs its arguments."""
@@ -405,6 +453,48 @@ class Decider:
             self.system_call(node, number).kind in ends for number in event.numbers or ()
         )
 
+    def _may_unwind(self, node: Node, chunk: Chunk) -> bool:
+        """Return whether some call, jump out or system call ends otherwise than by coming back."""
+        for number, block in enumerate(chunk.blocks):
+            for position, event in enumerate(block.events):
+                if event.kind is EventKind.SYSTEM:
+                    if self._ends_everything(node, event):
+                        return True
+                elif event.kind is not EventKind.PROBLEM:
+                    targets = [link.target for link in node.links.get((number, position), ())]
+                    known = [target for target in targets if target is not None]
+                    if known and not any(map(self.returns, known)) and any(map(self.throws, known)):
+                        return True
+        return False
+
+    def ends(self, node: Node, chunk: Chunk) -> Ends:
+        """Return how control can leave a function, by block."""
+        return ends_of(
+            node,
+            chunk,
+            lambda number, block: self.last_event(node, number, block),
+            self.returns,
+            self.throws,
+        )
+
+    def throws(self, address: int) -> bool:
+        """Return whether a function that never returns may end by unwinding or jumping out.
+
+        False for what only dies or loops for ever, and while it is being decided.
+        """
+        if address not in self._throws:
+            self._throws[address] = False
+            known = self.known(address) or self.panic(address)
+            if known is not None:
+                found = any(effect is Effect.RAISE for effect, _ in known.effects)
+            elif self.dooms(address):
+                found = False
+            else:
+                node = self.walker.node(address)
+                found = node.chunk is not None and bool(self.ends(node, node.chunk).thrown)
+            self._throws[address] = found
+        return self._throws[address]
+
     def system_call(self, node: Node, number: int) -> KnownSystemCall:
         """Look a system call of a chunk up."""
         image = node.image
@@ -422,7 +512,11 @@ class Decider:
                 self._dooms[address] = True
             elif self.known(address) is None:
                 node = self.walker.node(address)
-                if node.chunk is not None and not self.returns(address):
+                if (
+                    node.chunk is not None
+                    and not self.returns(address)
+                    and self.panic(address) is None
+                ):
                     self._dooms[address] = self.doomed_blocks(node, node.chunk)[0]
         return self._dooms[address]
 
@@ -449,6 +543,9 @@ class Decider:
                     return True
             elif targets and all(t is not None and self.dooms(t) for t in targets):
                 return True
+            elif targets and all(t is not None and not self.returns(t) for t in targets):
+                # It loops for ever or leaves: what follows is never reached.
+                return False
         if block.ending is Ending.DIE:
             return True
         onward = block.successors
@@ -459,7 +556,7 @@ class Decider:
 class _Step:
     """An event that control can reach in a function."""
 
-    doomed: bool
+    path: Path
     event: Event
     links: tuple[Link, ...]
 
@@ -477,7 +574,8 @@ class _Visit:
     """A function to look at, and how it was reached."""
 
     address: int
-    dying: bool
+    path: Path
+    """On which path of the call as a whole the function is reached."""
     trail: tuple[str, ...]
 
 
@@ -487,10 +585,11 @@ class _Walk:
 
     decider: Decider
     entry: int
-    exempt: bool
+    exempt: frozenset[Path]
     inside: bool = False
     budget: int = 0
-    may_leave_while_dying: bool = False
+    refuted: set[Path] = field(default_factory=set)
+    """Paths that were told from those that return, and must not be."""
     witnesses: dict[tuple[Effect, Path, Occasion, str], NativeWitness] = field(default_factory=dict)
     deaths: dict[str, None] = field(default_factory=dict)
     functions: dict[int, str] = field(default_factory=dict)
@@ -498,28 +597,31 @@ class _Walk:
     slots: dict[str, str] = field(default_factory=dict)
     assumptions: set[NativeAssumption] = field(default_factory=set)
     queue: deque[_Visit] = field(default_factory=deque)
-    queued: set[tuple[int, bool]] = field(default_factory=set)
+    queued: set[tuple[int, Path]] = field(default_factory=set)
     visited: list[_Visit] = field(default_factory=list)
 
     def run(self) -> _Walk:
         """Visit everything that is reached."""
         try:
-            self._enter(self.entry, False, ())
+            self._enter(self.entry, Path.RETURN, ())
         except ProgramError as error:
-            visit = _Visit(self.entry, False, ())
+            visit = _Visit(self.entry, Path.RETURN, ())
             self._add(Effect.UNKNOWN, visit, f"{self.entry:#x}", str(error), "")
         budget = self.budget or self.decider.budget
         while self.queue or self._handlers():
-            if self.may_leave_while_dying:
+            if self.refuted & self.exempt:
                 break
             visit = self.queue.popleft()
             if len(self.functions) >= budget:
+                # What was not looked at may return.
+                self.refuted |= {Path.RAISE, Path.DIVERGE}
                 self._add(Effect.UNKNOWN, visit, "work limit", f"more than {budget} functions", "")
                 break
             try:
                 self._visit(visit)
             except ProgramError as error:
                 label = self.decider.label(visit.address)
+                self.refuted.add(visit.path)
                 self._add(Effect.UNKNOWN, visit, label, str(error), "")
         return self
 
@@ -550,10 +652,13 @@ class _Walk:
             self._add(Effect.UNKNOWN, visit, self.decider.label(part), str(error), "")
             return
         for pad in pads:
-            if (pad, visit.dying) not in self.queued:
-                self.queued.add((pad, visit.dying))
+            if visit.path is Path.RETURN and self.decider.returns(pad):
+                # What is thrown may be caught here, and the call return after all.
+                self.refuted.add(Path.RAISE)
+            if (pad, visit.path) not in self.queued:
+                self.queued.add((pad, visit.path))
                 trail = (*visit.trail, f"{self.decider.label(visit.address)} (handler)")
-                self.queue.append(_Visit(pad, visit.dying, trail))
+                self.queue.append(_Visit(pad, visit.path, trail))
 
     def effects(self) -> frozenset[Effect]:
         """Return the effects outside process death."""
@@ -594,10 +699,10 @@ class _Walk:
         site: str = "",
     ) -> None:
         undecided = effect in (Effect.UNKNOWN, Effect.DISPATCH, Effect.RAISE)
-        if visit.dying and undecided and self.exempt:
-            self.may_leave_while_dying = True
-        path = Path.DIVERGE if visit.dying else Path.RETURN
-        if effect is Effect.RAISE and not visit.dying:
+        if visit.path is Path.DIVERGE and undecided:
+            self.refuted.add(Path.DIVERGE)
+        path = visit.path
+        if effect is Effect.RAISE and path is Path.RETURN:
             path = Path.RAISE
         key = (effect, path, occasion, symbol)
         if key not in self.witnesses:
@@ -613,14 +718,16 @@ class _Walk:
     def _enter(
         self,
         address: int,
-        dying: bool,
+        path: Path,
         trail: tuple[str, ...],
         event: Event | None = None,
         caller: Node | None = None,
     ) -> None:
         """Take a function up: by its name, as part of the interpreter, or by its code."""
-        if (address, dying) in self.queued:
+        if (address, path) in self.queued:
             return
+        if path is Path.RAISE and (address, Path.RETURN) in self.queued:
+            return  # whatever it does counts already
         decider = self.decider
         fatal = decider.fatal(address) if trail else None
         image = decider.walker.images.find(address)
@@ -631,17 +738,25 @@ class _Walk:
             return
         known = decider.known(address)
         if known is not None:
-            self._note_known(known, _Visit(address, dying, (*trail, label)), event, caller)
+            self._note_known(known, _Visit(address, path, (*trail, label)), event, caller)
             return
+        panic = decider.panic(address) if not decider.returns(address) else None
+        if panic is not None:
+            self._assume(Trust.PANIC, label, panic.reason)
+            self._note_known(panic, _Visit(address, path, (*trail, label)), event, caller)
+            return
+        if path is Path.RETURN and decider.returns_twice(address):
+            # A jump out may lead back here, and the call return after all.
+            self.refuted.add(Path.RAISE)
         if decider.is_interpreter(image) and not self.inside and not decider.harmless(address):
-            visit = _Visit(address, dying, (*trail, label))
+            visit = _Visit(address, path, (*trail, label))
             table = decider.table
             reason, source = table.interpreter_reason, table.interpreter_source
             self._add(Effect.PYTHON, visit, label, reason, source)
             return
-        if (address, dying) not in self.queued:
-            self.queued.add((address, dying))
-            self.queue.append(_Visit(address, dying, (*trail, label)))
+        if (address, path) not in self.queued:
+            self.queued.add((address, path))
+            self.queue.append(_Visit(address, path, (*trail, label)))
 
     def _note_known(
         self, known: KnownSymbol, visit: _Visit, event: Event | None, caller: Node | None
@@ -694,19 +809,23 @@ class _Walk:
         if node.image is not None:
             self.images[node.image] = None
         if node.chunk is None:
+            self.refuted.add(visit.path)
             self._add(Effect.UNKNOWN, visit, node.label, node.problem, "")
             return
         self._note_trust(visit, node, node.chunk)
-        if visit.dying and self.exempt and self._may_escape(visit.address):
-            self.may_leave_while_dying = True
+        if visit.path in self.exempt and self._may_escape(visit, node):
+            self.refuted.add(visit.path)
         for step in local.steps:
-            dying = visit.dying or step.doomed
-            self._event(_Visit(visit.address, dying, visit.trail), node, step)
+            path = max(visit.path, step.path, key=_LATER.index)
+            self._event(_Visit(visit.address, path, visit.trail), node, step)
 
-    def _may_escape(self, address: int) -> bool:
-        """Return whether a function is not shown to return to its caller on every path."""
-        node = self.decider.walker.node(address, trace=True)
-        return node.chunk is None or any(b.ending is Ending.ESCAPE for b in node.chunk.blocks)
+    def _may_escape(self, visit: _Visit, node: Node) -> bool:
+        """Return whether a function is not shown to come back to its caller, or to unwind."""
+        if visit.path is Path.DIVERGE:
+            node = self.decider.walker.node(visit.address, trace=True)
+        if node.chunk is None or any(b.ending is Ending.ESCAPE for b in node.chunk.blocks):
+            return True
+        return self.decider.ends(node, node.chunk).may_hang()
 
     def _note_trust(self, visit: _Visit, node: Node, chunk: Chunk) -> None:
         """Record the assumptions under which a chunk was read."""
@@ -730,6 +849,7 @@ class _Walk:
         event = step.event
         site = self._site(node, event.site)
         if event.kind is EventKind.PROBLEM:
+            self.refuted.add(visit.path)
             self._add(Effect.UNKNOWN, visit, node.label, event.text, "", site=site)
         elif event.kind is EventKind.SYSTEM:
             self._system(visit, node, event, site)
@@ -791,7 +911,7 @@ class _Walk:
             return
         if link.slot:
             self.slots[link.slot] = self.decider.label(link.target)
-        self._enter(link.target, visit.dying, visit.trail, event, caller)
+        self._enter(link.target, visit.path, visit.trail, event, caller)
 
 
 _SYSTEM_EFFECTS: Mapping[SystemCallKind, Effect] = {
