@@ -18,7 +18,9 @@
 #include <unistd.h>
 #include <unwind.h>
 
+#ifndef EXPECT
 #define EXPECT(...)
+#endif
 #define NOINLINE __attribute__((noinline))
 #ifdef __cplusplus
 extern "C" {

@@ -1,7 +1,9 @@
 // C++ functions whose effects are known by construction; see truth.c for EXPECT.
 #include <cstdlib>
 #include <stdexcept>
+#ifndef EXPECT
 #define EXPECT(...)
+#endif
 #define NOINLINE __attribute__((noinline))
 struct Shape { virtual double area() const = 0; virtual ~Shape() = default; };
 struct Square final : Shape { double side; explicit Square(double s) : side(s) {} double area() const override { return side * side; } };
@@ -41,5 +43,7 @@ EXPECT(raise, allocate, block, more) int swallowed_below(int n) { return forgive
 EXPECT(clean) int never_thrown(int n) { try { return calm(n); } catch (int) { kept = static_cast<int *>(realloc(kept, 9)); return 0; } }
 }
 struct Guard { ~Guard() { grow(4); } };
-extern "C" EXPECT(raise, allocate, block) int cleans_up(int n) { Guard g; return risky(n); }
+extern "C" {
+EXPECT(raise, allocate, block) int cleans_up(int n) { Guard g; return risky(n); }
+}
 double Sack::area() const { grow(4); return 1; }
