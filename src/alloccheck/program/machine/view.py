@@ -11,9 +11,8 @@ import hashlib
 import os
 import threading
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from alloccheck.program.machine.globals_ import ConstantVariables
 from alloccheck.program.machine.images import (
     PF_W,
     Image,
@@ -22,6 +21,9 @@ from alloccheck.program.machine.images import (
     loaded_images,
 )
 from alloccheck.program.machine.memory import LiveMemory
+
+if TYPE_CHECKING:
+    from alloccheck.program.machine.globals_ import ConstantVariables
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _UNTOUCHED = {0x00, 0x20, 0xA0}
@@ -55,6 +57,8 @@ class View:
     def variables(self, image: Image) -> ConstantVariables:
         """Return what is known of a module's constant variables."""
         if image not in self._variables:
+            from alloccheck.program.machine.globals_ import ConstantVariables
+
             self._variables[image] = ConstantVariables(image, self.images.images)
         return self._variables[image]
 
