@@ -18,6 +18,7 @@ class FileMemory:
     """A file mapped by its program headers, at an invented address."""
 
     BASE = 0x5000_0000
+    LARGEST = 1 << 24
 
     def __init__(self, data, base=BASE):
         self.base = base
@@ -29,7 +30,7 @@ class FileMemory:
         for kind, flags, at, virtual, _, size, full, _ in struct.iter_unpack(
             "<IIQQQQQQ", self.table
         ):
-            if kind == 1 and full < 1 << 24 and virtual < 1 << 40:
+            if kind == 1 and full < self.LARGEST and virtual < 1 << 40:
                 content = data[at : at + min(size, full)].ljust(full, b"\0")
                 self.spans.append((base + virtual, content, flags))
 
@@ -51,6 +52,8 @@ class FileMemory:
 
 class LinkedMemory(FileMemory):
     """The same after the dynamic linker has done its work: what it protects is read-only."""
+
+    LARGEST = 1 << 28
 
     def __init__(self, data, base=FileMemory.BASE):
         super().__init__(data, base)
