@@ -1,7 +1,7 @@
-"""Every function of the libraries in wheels for aarch64: ``python tests/aarch64_wheels.py WHEEL...``.
+"""Every function of libraries in wheels for aarch64: ``python tests/aarch64_wheels.py WHEEL...``.
 
-Reads them as data and says how much of what jumps or calls through a register is known, and that no
-word was met that the reader does not know. Wheels come by ``pip download --platform
+Reads them as data and says how much of what jumps or calls through a register is known, and whether
+a word was met that the reader does not know. Wheels come by ``pip download --platform
 manylinux_2_28_aarch64 --only-binary=:all: --no-deps PACKAGE``.
 """
 

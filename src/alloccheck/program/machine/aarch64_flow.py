@@ -502,6 +502,9 @@ class Trace:
         if mode in (1, 3):
             state.write(rn, v.add(base, offset))
         where = base if mode == 1 else v.add(base, offset)
+        # What is then done to a register that is named twice is left open.
+        twice = {word & 31} & {word >> 10 & 31, rn if mode in (1, 3) else _ZERO}
+        twice |= {word >> 10 & 31} & {rn if mode in (1, 3) else _ZERO}
         for number, rt in enumerate((word & 31, word >> 10 & 31)):
             place = v.add(where, v.number(number * width))
             if not word >> 22 & 1:
@@ -514,9 +517,7 @@ class Trace:
                     found = v.sign_extend(found, 32)
                 elif width == 4:
                     found = v.low_bits(found, 32)
-                if mode in (1, 3) and rt == rn:  # what it then does is left open
-                    found = None
-                state.write(_zr(rt), found)
+                state.write(_zr(rt), None if rt in twice else found)
 
     def _load(self, where: Abstract, size: int, state: State) -> Abstract:
         if isinstance(where, Frame):
