@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from alloccheck import analyze
 from alloccheck.analysis.native import DEFAULT_TRUST, Decider, Trust
-from alloccheck.cli.native import native
+from alloccheck.cli import main
 from alloccheck.effects import Effect, Guarantee, Path
 from truth_builds import SOURCES, Build, Compiler, address, compilers
 
@@ -45,7 +45,7 @@ def test_what_may_come_back_counts(loaded, name):
 def test_the_command_counts_them_when_asked(library):
     def call(*more):
         arguments = [str(library), "grows_before_it_throws", "--no-cache", *more]
-        return CliRunner().invoke(native, arguments)
+        return CliRunner().invoke(main, ["native", *arguments])
 
     usual = call()
     assert usual.exit_code == 0

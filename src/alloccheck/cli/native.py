@@ -70,9 +70,14 @@ def _forbidden(text: str | None) -> frozenset[Effect]:
     help="Leave out what happens at the first call only, such as lazy binding.",
 )
 @click.option("--no-ignore-throw", is_flag=True, help="Count what happens only when raising, too.")
+@click.option(
+    "--no-names",
+    is_flag=True,
+    help="Know no function of the C library by its name: witnesses lead down to the system call.",
+)
 @click.option("--no-cache", is_flag=True, help="Neither read nor write the cache.")
 @click.option("--verbose", is_flag=True, help="Show evidence: functions, libraries, pointers.")
-def native(
+def command(
     library: str,
     symbols: tuple[str, ...],
     every: bool,
@@ -82,6 +87,7 @@ def native(
     accept: tuple[str, ...],
     warm: bool,
     no_ignore_throw: bool,
+    no_names: bool,
     no_cache: bool,
     verbose: bool,
 ) -> None:
@@ -105,7 +111,9 @@ def native(
         if "all" in accept:
             trust |= {Trust.POINTERS}
         cache = None if no_cache else ChunkCache()
-        decider = Decider(assumptions=trust, accept=frozenset(accept), store=cache)
+        decider = Decider(
+            assumptions=trust, accept=frozenset(accept), store=cache, names=not no_names
+        )
         judged = {
             name: _Judged(decider.decide(address), forbidden, warm, not no_ignore_throw)
             for name, address in addresses.items()
