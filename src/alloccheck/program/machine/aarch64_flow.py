@@ -408,7 +408,8 @@ class Trace:
             return
         if word >> 21 & 0xFF != 0b11010100:
             state.flags = None
-            state.write(_zr(rd), None, bits)
+            # A conditional comparison writes nothing: not even the upper half is known.
+            state.write(_zr(rd), None)
         elif not word >> 30 & 1 and not word >> 10 & 3:  # csel
             value = v.join(state.read(_zr(rn), bits), state.read(_zr(rm), bits))
             state.write(_zr(rd), value, bits)
