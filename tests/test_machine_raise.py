@@ -40,6 +40,7 @@ def test_an_answer_leaves_out_what_happens_only_when_it_raises(loaded):
 def test_what_may_come_back_counts(loaded, name):
     answer = Decider().decide(address(loaded, name))
     assert not answer.satisfies(Guarantee.NONALLOCATING)
+    assert {w.path for w in answer.witnesses if w.symbol == "malloc"} == {Path.RETURN}
 
 
 def test_the_command_counts_them_when_asked(library):

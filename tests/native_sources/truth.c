@@ -187,6 +187,16 @@ EXPECT(allocate, block) double spins_before_it_jumps(double x) {
   if (x < 0) { spin(); longjmp(place, 1); }
   return x;
 }
+static NOINLINE void perhaps_for_ever(void) { if (one) for (;;) sink = malloc(8); }
+EXPECT(raise, allocate, block) double perhaps_never_comes_to_jump(double x) {
+  if (x < 0) { perhaps_for_ever(); longjmp(place, 1); }
+  return x;
+}
+EXPECT(allocate, block) double perhaps_never_dies(double x) { if (x < 0) { perhaps_for_ever(); abort(); } return x; }
+EXPECT(raise, allocate, block) double grows_before_it_hangs_or_jumps(double x) {
+  if (x < 0) { sink = malloc(8); if (one) for (;;) one = 1; longjmp(place, 1); }
+  return x;
+}
 /* Nobody catches: the unwinder comes back. */
 EXPECT(raise, allocate, block) double nobody_catches(struct _Unwind_Exception *e) { _Unwind_RaiseException(e); sink = malloc(8); return 1; }
 EXPECT(raise) double jump_away(double x) { if (x < 0) longjmp(place, 1); return x; }

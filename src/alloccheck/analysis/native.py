@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from alloccheck.analysis.native_answer import (
@@ -174,14 +174,11 @@ class Decider:
         address : int
             Live address of its entry.
         """
-        exempt = EXEMPT
-        while True:
-            walk = _Walk(self, address, exempt).run()
-            # Something on the way to a death may escape from it, or an exception may be caught:
-            # then nothing is exempt for that reason.
-            if not walk.refuted & exempt:
-                return walk.answer()
-            exempt -= walk.refuted
+        walk = _Walk(self, address, EXEMPT).run()
+        if Path.DIVERGE in walk.refuted:
+            # Something on the way to a death may escape from it: then nothing is exempt for it.
+            walk = _Walk(self, address, EXEMPT - {Path.DIVERGE}).run()
+        return walk.answer()
 
     # --- names ------------------------------------------------------------------------------
 
@@ -609,7 +606,7 @@ class _Walk:
             self._add(Effect.UNKNOWN, visit, f"{self.entry:#x}", str(error), "")
         budget = self.budget or self.decider.budget
         while self.queue or self._handlers():
-            if self.refuted & self.exempt:
+            if Path.DIVERGE in self.refuted & self.exempt:
                 break
             visit = self.queue.popleft()
             if len(self.functions) >= budget:
@@ -675,7 +672,7 @@ class _Walk:
             self.decider.label(self.entry),
             self.entry,
             self.effects(),
-            tuple(self.witnesses.values()),
+            self._witnesses(),
             tuple(self.deaths),
             NativeEvidence(
                 tuple(self.functions.values()),
@@ -684,6 +681,18 @@ class _Walk:
                 tuple(sorted(self.assumptions)),
             ),
         )
+
+    def _witnesses(self) -> tuple[NativeWitness, ...]:
+        """Return the witnesses; where control may come back after all, that is their path."""
+        if Path.RAISE not in self.refuted:
+            return tuple(self.witnesses.values())
+        found: dict[tuple[Effect, Path, Occasion, str], NativeWitness] = {}
+        for (effect, path, occasion, symbol), witness in self.witnesses.items():
+            if path is Path.RAISE and effect is not Effect.RAISE:
+                path = Path.RETURN
+                witness = replace(witness, path=path)
+            found.setdefault((effect, path, occasion, symbol), witness)
+        return tuple(found.values())
 
     # --- recording --------------------------------------------------------------------------
 
