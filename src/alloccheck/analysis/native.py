@@ -164,6 +164,7 @@ class Decider:
         self._labels: dict[int, str] = {}
         self._throws: dict[int, bool] = {}
         self._panics: dict[int, KnownSymbol | None] = {}
+        self._twice: dict[int, bool] = {}
         self._local: dict[tuple[int, frozenset[Path]], _Local] = {}
 
     def decide(self, address: int) -> NativeAnswer:
@@ -209,10 +210,14 @@ class Decider:
 
     def returns_twice(self, address: int) -> bool:
         """Return whether a jump out may lead to where the function at an address was called."""
-        image = self.walker.images.find(address)
-        if image is None or not self._is_runtime(image):
-            return False
-        return any(symbol.name in self.table.twice for symbol in image.exports.at(address))
+        if address not in self._twice:
+            image = self.walker.images.find(address)
+            self._twice[address] = (
+                image is not None
+                and self._is_runtime(image)
+                and any(symbol.name in self.table.twice for symbol in image.exports.at(address))
+            )
+        return self._twice[address]
 
     def panic(self, address: int) -> KnownSymbol | None:
         """Return what the function at an address does if it is Rust's panic, else None.
