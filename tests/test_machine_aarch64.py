@@ -22,7 +22,6 @@ from truth_builds import differences, expectations, seen
 
 KEPT = sorted(aarch64_objects.KEPT.glob("*.xz"))
 LEVELS = aarch64_objects.LEVELS
-HERE = [(family, level) for family in aarch64_objects.commands() for level in LEVELS]
 
 
 def decider_of(data):
@@ -53,8 +52,11 @@ def test_effects_in_kept_objects_are_exact(file):
     assert not wrong_effects(lzma.decompress(file.read_bytes()))
 
 
-@pytest.mark.parametrize(("family", "level"), HERE)
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("family", ["gcc", "clang"])
 def test_effects_in_objects_of_this_machines_compilers_are_exact(family, level, tmp_path):
+    if family not in aarch64_objects.commands():
+        pytest.skip(f"{family} for aarch64 is not installed: only the kept objects are read")
     command = aarch64_objects.commands()[family]
     built = aarch64_objects.build(command, level, tmp_path / "one.so")
     assert not wrong_effects(built.read_bytes())

@@ -11,7 +11,7 @@ from alloccheck import analyze
 from alloccheck.analysis.native import DEFAULT_TRUST, Decider, Trust
 from alloccheck.cli import main
 from alloccheck.effects import Effect, Guarantee, Path
-from truth_builds import SOURCES, Build, Compiler, address, compilers
+from truth_builds import SOURCES, Build, address, compilers
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +88,11 @@ def test_a_jitted_caller_is_told(loaded, name, ok):
 RUST = [compiler for compiler in compilers() if compiler.family == "rust"]
 
 
-@pytest.mark.parametrize("rustc", RUST, ids=str)
-def test_a_panic_is_known_by_name_and_that_is_an_assumption(rustc: Compiler, tmp_path):
+def test_a_panic_is_known_by_name_and_that_is_an_assumption(tmp_path):
+    if not RUST:
+        pytest.skip("rustc is not installed")
     output = tmp_path / "panic.so"
-    rustc.build(Build("O2", cet=False, plt=False, lto=False), output)
+    RUST[0].build(Build("O2", cet=False, plt=False, lto=False), output)
     entry = address(ctypes.CDLL(str(output)), "checked")
     answer = Decider().decide(entry)
     assert answer.satisfies(Guarantee.NONALLOCATING)
