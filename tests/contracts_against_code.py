@@ -169,11 +169,25 @@ def test_code_that_does_more_than_a_fallback_says_is_believed():
     assert ContractEffect(Effect.ALLOCATE) in found.lookup("sin").effects
 
 
-def test_a_fallback_holds_where_the_code_cannot_be_read_to_the_end():
-    undecided = NativeEvidence(
-        load_contracts().lookup, {"sin": int(llvm.address_of_symbol("qsort"))}
-    )
-    assert undecided.lookup("sin") == load_contracts().lookup("sin")
+def test_a_fallback_clears_nothing_that_code_shows_that_cannot_be_read_to_the_end():
+    # As if this machine's sin were its qsort, which calls what it is given.
+    address = int(llvm.address_of_symbol("qsort"))
+    walk = Decider().decide(address)
+    assert Effect.DISPATCH in walk.effects and not is_decided(walk)
+    found = NativeEvidence(load_contracts().lookup, {"sin": address}).lookup("sin")
+    assert {one.effect for one in found.effects} == walk.effects - {Effect.DISPATCH}
+    assert "not read to the end" in found.reason
+
+
+def test_a_fallback_speaks_for_what_the_code_leaves_open():
+    # bsearch calls what it is given, and does nothing else.
+    address = int(llvm.address_of_symbol("bsearch"))
+    assert Decider().decide(address).effects == {Effect.DISPATCH}
+    found = NativeEvidence(load_contracts().lookup, {"sin": address})
+    assert found.lookup("sin") == load_contracts().lookup("sin")
+
+
+def test_a_fallback_holds_where_there_is_no_code_to_read():
     nowhere = NativeEvidence(load_contracts().lookup, {})
     assert nowhere.lookup("sin") == load_contracts().lookup("sin")
     no_code = NativeEvidence(load_contracts().lookup, {"sin": 16})

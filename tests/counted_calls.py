@@ -15,6 +15,11 @@ SPECIAL += [1e300, -1e300, 1.7976931348623157e308, math.inf, -math.inf, math.nan
 SPECIAL += [709.8, -745.2, 1e22, 1e5, -1e5, math.pi, -math.pi / 2, 1e-9, -1e-9, 25.0, -40.25]
 
 
+SINGLE = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -3.0, 1e-45, -1e-45, 1.1e-38, 3.4e38, -3.4e38]
+SINGLE += [math.inf, -math.inf, math.nan, 35.1, -34.5, 88.8, -104.0, math.pi, 1e10, 25.0, -40.25]
+"""As above, for single precision: subnormal numbers, limits, poles."""
+
+
 def libm():
     from alloccheck.program.machine.lookup import all_functions
 
@@ -48,17 +53,24 @@ def main(counter):
     # Pairs: poles and branch cuts lie where one part is special and the other is not.
     pairs = [(a, b) for a in SPECIAL[:20] for b in (0.0, -0.0, 1.0, -3.0, math.nan)]
     pairs += list(zip(values, generator.sample(values, len(values)), strict=True))
+    # In single precision a register holds one number, or a complex one.
+    single = [(a, b) for a in SINGLE for b in (0.0, -0.0, 1.0, -2.5, math.inf, math.nan)]
+    packed = np.array(single, np.float32).view(np.float64).ravel().tolist()
+    pairs += list(zip(packed, generator.sample(packed, len(packed)), strict=True))
     x, y = (np.array(column) for column in zip(*pairs, strict=True))
     places = [column.ctypes.data_as(ctypes.c_void_p) for column in (x, y)]
     calls = ctypes.c_long()
 
     def measure(address):
-        for linked in (0, 1):
-            arguments = (ctypes.c_void_p(address), *places, len(x), linked)
-            counted = library.run(*arguments, ctypes.byref(calls))
-            if counted:
+        counted = ended = 0
+        # What runs to the end on small integers needs no pointers.
+        for way in (2, 0, 1):
+            arguments = (ctypes.c_void_p(address), *places, len(x), way)
+            counted += max(0, library.run(*arguments, ctypes.byref(calls)))
+            ended += calls.value
+            if calls.value == len(x):
                 break
-        return counted, calls.value
+        return counted, ended
 
     from alloccheck.analysis.native import Decider
 

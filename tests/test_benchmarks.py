@@ -1,10 +1,12 @@
 """The benchmarks: tables from figures, and that the measured functions are what they say."""
 
 import pytest
+from benchmarks import function_effects
 from benchmarks.__main__ import SECTIONS, summary, tables, write_into
 from benchmarks.functions import CASES
 
 from documents import ROOT
+from truth_builds import expectations
 
 FIGURES = {
     "first-call": {
@@ -84,3 +86,31 @@ def test_measured_functions_compute_what_they_say(case, expected):
 
 def test_at_least_twelve_functions_are_measured():
     assert len(CASES) >= 12
+
+
+CLANG = """\
+truth.c:2:5: warning: function with 'nonallocating' attribute must not call non-'nonallocating' \
+function 'malloc' [-Wfunction-effects]
+truth.c:3:5: warning: function with 'nonallocating' attribute must not call non-'nonallocating' \
+function 'far' [-Wfunction-effects]
+/usr/include/far.h:1:1: note: declaration cannot be inferred 'nonallocating' because it has no \
+definition in this translation unit
+/usr/include/other.h:1:1: warning: something else in a header [-Wfunction-effects]
+"""
+
+
+def test_what_clang_says_is_read_by_function():
+    source = "EXPECT(clean) int one(void);\nEXPECT(raise, raise:allocate) int two(void);\n"
+    known = function_effects.functions(source + "EXPECT(dispatch) int three(void);\n")
+    assert [one.truth for one in known] == ["clean", "allocates", "undecided"]
+    found = function_effects.by_clang(known, "truth.c", CLANG)
+    assert found == {"one": "clean", "two": "allocates", "three": "undecided"}
+    assert function_effects.row("clang", known, found) == ["clang", "3", "2", "0 of 1", "0 of 1"]
+    wrong = {"one": "allocates", "two": "clean", "three": "clean"}
+    assert function_effects.row("wrong", known, wrong)[2:] == ["3", "1 of 1", "1 of 1"]
+
+
+def test_every_function_with_known_effects_is_compared():
+    for file in function_effects.LANGUAGES:
+        known = function_effects.functions((function_effects.SOURCES / file).read_text())
+        assert {one.name for one in known} == set(expectations(file))

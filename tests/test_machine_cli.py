@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from click.testing import CliRunner
 
-from alloccheck.cli.native import native
+from alloccheck.cli import main
 from alloccheck.program.machine.lookup import all_functions
 
 
@@ -16,7 +16,7 @@ def own_cache(monkeypatch, tmp_path):
 
 
 def call(*arguments):
-    return CliRunner().invoke(native, arguments)
+    return CliRunner().invoke(main, ("native", *arguments))
 
 
 def test_clean_functions_exit_with_zero():
@@ -33,6 +33,17 @@ def test_allocating_function_shows_its_witness():
     assert "allocate (every call)" in result.stdout
     assert "libc.so.6!tempnam -> " in result.stdout
     assert "libc.so.6!strdup" in result.stdout or "libc.so.6!malloc" in result.stdout
+
+
+def test_witnesses_lead_down_to_the_system_call_when_no_name_is_known():
+    usual = call("libc.so.6", "malloc", "--effects", "allocate")
+    assert "system call" not in usual.stdout and usual.exit_code == 1
+    down = call("libc.so.6", "malloc", "--effects", "allocate", "--no-names")
+    assert down.exit_code == 1
+    assert "libc.so.6!malloc -> " in down.stdout
+    assert "system call mmap: enters the kernel by number 9" in down.stdout or (
+        "system call brk: enters the kernel by number 12" in down.stdout
+    )
 
 
 def test_undecided_exits_with_two():

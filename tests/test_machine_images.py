@@ -2,7 +2,6 @@
 
 import ctypes
 import random
-import struct
 import subprocess
 from pathlib import Path
 
@@ -17,14 +16,13 @@ from alloccheck.errors import ProgramError
 from alloccheck.program.machine import symbols
 from alloccheck.program.machine.images import (
     GOT_TYPES,
-    Image,
     ImageMap,
     bind,
     loaded_images,
-    parse_headers,
 )
 from alloccheck.program.machine.memory import LiveMemory, Unreadable, is_immutable
 from alloccheck.program.machine.walk import Walker
+from elf_files import FileMemory
 
 SOURCES = Path(__file__).parent / "native_sources"
 
@@ -127,40 +125,6 @@ def test_symbol_that_covers_an_address_may_hide_behind_an_alias():
     assert index.describe(20) == "long_name+0x4"
     assert index.describe(16) == "short"
     assert index.describe(15) is None and index.describe(90) is None
-
-
-class FileMemory:
-    """A file mapped by its program headers, at an invented address."""
-
-    BASE = 0x5000_0000
-
-    def __init__(self, data):
-        self.spans = []
-        count = struct.unpack_from("<H", data, 56)[0] if len(data) >= 64 else 0
-        offset = struct.unpack_from("<Q", data, 32)[0] if count else 0
-        self.table = data[offset : offset + 56 * count] if offset < len(data) else b""
-        self.table = self.table[: len(self.table) // 56 * 56]
-        for kind, flags, at, virtual, _, size, full, _ in struct.iter_unpack(
-            "<IIQQQQQQ", self.table
-        ):
-            if kind == 1 and full < 1 << 24 and virtual < 1 << 40:
-                content = data[at : at + min(size, full)].ljust(full, b"\0")
-                self.spans.append((self.BASE + virtual, content, flags))
-
-    def read(self, address, size):
-        for start, content, _ in self.spans:
-            if start <= address and address + size <= start + len(content):
-                return content[address - start : address - start + size]
-        raise Unreadable(hex(address))
-
-    def permissions(self, address):
-        for start, content, flags in self.spans:
-            if start <= address < start + len(content):
-                return f"r{'w' if flags & 2 else '-'}{'x' if flags & 1 else '-'}p"
-        return ""
-
-    def image(self):
-        return Image(self, "mutant.so", self.BASE, parse_headers(self.table, self.BASE))
 
 
 @pytest.fixture(scope="module")

@@ -126,7 +126,13 @@ def _versions() -> str:
     """Return the versions of all that takes part in an answer."""
     digest = hashlib.sha256(reader_versions().encode())
     folder = files("alloccheck.analysis")
-    for name in ("native.py", "native_answer.py", "native_symbols.py", "native_symbols.toml"):
+    for name in (
+        "native.py",
+        "native_answer.py",
+        "native_paths.py",
+        "native_symbols.py",
+        "native_symbols.toml",
+    ):
         digest.update(folder.joinpath(name).read_bytes())
     return digest.hexdigest()
 

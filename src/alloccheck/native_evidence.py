@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from alloccheck.analysis.contracts import Contract
-from alloccheck.effects import Effect
+from alloccheck.effects import Effect, Path
 from alloccheck.errors import ProgramError, UsageError
 from alloccheck.native_answers import AnswerCache
 from alloccheck.program.machine.memory import LiveMemory
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from alloccheck.analysis.native_answer import NativeAnswer
     from alloccheck.program.machine.walk import Region, Walker
 
+_OPEN = frozenset({Effect.DISPATCH, Effect.UNKNOWN})
 PREFIX = "native code at "
 """How a constant address is named where no symbol of a well-known library stands there."""
 
@@ -36,7 +37,24 @@ def is_decided(answer: NativeAnswer) -> bool:
     answer : NativeAnswer
         Its result; what happens while the process dies does not count.
     """
-    return answer.effects.isdisjoint((Effect.DISPATCH, Effect.UNKNOWN))
+    return answer.effects.isdisjoint(_OPEN)
+
+
+def _with_what_is_shown(known: Contract, answer: NativeAnswer) -> Contract:
+    """Return a contract with the effects that a walk found, which was not read to the end.
+
+    The contract speaks for what the walk could not follow; it clears nothing of what it saw.
+    """
+    said = {effect for effect in known.effects if effect.path is Path.RETURN}
+    shown = [
+        effect
+        for effect in answer.contract.effects
+        if effect.effect not in _OPEN and replace(effect, path=Path.RETURN) not in said
+    ]
+    if not shown:
+        return known
+    reason = f"{known.reason}; the machine code, not read to the end, shows more"
+    return replace(known, effects=(*known.effects, *shown), reason=reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +119,9 @@ class NativeEvidence:
         Notes
         -----
         Machine code comes first where the table says that its contract is but a fallback, and
-        wherever the table has none. Any other contract says what machine code cannot show:
-        what a pointer of the run time leads to, or what is called back.
+        wherever the table has none. Where the code is not read to the end, such a contract
+        speaks for the rest, and what the code shows counts as well. Any other contract says what
+        machine code cannot show: what a pointer of the run time leads to, or what is called back.
         """
         if symbol in self._contracts:
             return self._contracts[symbol]
@@ -110,12 +129,15 @@ class NativeEvidence:
         if known is not None and not known.fallback:
             return known
         answer = self._answer(symbol)
-        if known is not None and (answer is None or not is_decided(answer)):
-            return known
         if answer is None:
-            return None
-        shown = answer.symbol if symbol.startswith(PREFIX) else symbol
-        contract = replace(answer.contract, symbol=shown)
+            return known
+        if known is not None and not is_decided(answer):
+            contract = _with_what_is_shown(known, answer)
+            if contract is known:
+                return known
+        else:
+            shown = answer.symbol if symbol.startswith(PREFIX) else symbol
+            contract = replace(answer.contract, symbol=shown)
         self._contracts[symbol] = contract
         return contract
 

@@ -53,8 +53,15 @@ static void fill(char (*memory)[8192], int linked) {
 
 struct outcome { long counted, calls; };
 
-/* Runs f on n inputs in a child process. Returns what was counted, -1 when it crashed at once. */
-long run(any f, const double *x, const double *y, int n, int linked, long *calls) {
+static const long integers[] = {0, 1, -1, 2, 3, 7, -20, 40, 300, -1100};
+
+static void *general(int way, void *pointer, int i) {
+  return way == 2 ? (void *)integers[i % (sizeof integers / sizeof *integers)] : pointer;
+}
+
+/* Runs f on n inputs in a child process. Returns what was counted, -1 when it crashed at once. In the
+ * general registers are pointers to zeros (way 0) or to pointers (1), or small integers (2). */
+long run(any f, const double *x, const double *y, int n, int way, long *calls) {
   struct outcome *shared = mmap(0, sizeof *shared, PROT_READ | PROT_WRITE,
                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   shared->counted = shared->calls = 0;
@@ -67,11 +74,12 @@ long run(any f, const double *x, const double *y, int n, int linked, long *calls
     alarm(2);
     for (int s = 1; s < 32; s++) signal(s, SIG_DFL);
     for (int i = 0; i < n; i++) {
-      fill(memory, linked);
+      fill(memory, way == 1);
       counted = 0;
       armed = 1;
-      f(memory[0], memory[1], memory[2], memory[3], memory[4], memory[5], x[i], y[i], x[i], y[i],
-        y[i], x[i], y[i], x[i], x[i], y[i], y[i], x[i]);
+      f(general(way, memory[0], i), general(way, memory[1], i + 1), general(way, memory[2], i + 2),
+        general(way, memory[3], i + 3), general(way, memory[4], i + 4), general(way, memory[5], i + 5),
+        x[i], y[i], x[i], y[i], y[i], x[i], y[i], x[i], x[i], y[i], y[i], x[i]);
       armed = 0;
       __asm__ volatile("fninit");
       shared->counted += counted;

@@ -1,6 +1,10 @@
 /* Functions whose effects are known by construction. EXPECT names every effect that a caller sees
- * outside process death: "clean" for none. The tests read these lines. */
+ * outside process death: "clean" for none, "raise:allocate" for one that happens only when the call
+ * ends by unwinding, "more" if there may be others. The tests read these lines. Compiled as C and as
+ * C++. */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
@@ -12,15 +16,21 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <unwind.h>
 
+#ifndef EXPECT
 #define EXPECT(...)
+#endif
 #define NOINLINE __attribute__((noinline))
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 void *volatile sink;
 volatile int one = 1;
 
 static NOINLINE double grow(int n) {
-  double *p = malloc(n * sizeof *p + 1);
+  double *p = (double *)malloc(n * sizeof *p + 1);
   sink = p;
   return p[0];
 }
@@ -155,12 +165,46 @@ EXPECT(allocate, block) double long_death(double x) {
   return x;
 }
 EXPECT(allocate, block) void never_returns(void) { for (;;) sink = malloc(1); }
+static NOINLINE void grow_for_ever(void) { for (;;) sink = malloc(8); }
+EXPECT(allocate, block) double death_that_never_comes(double x) { if (x < 0) { grow_for_ever(); abort(); } return x; }
 jmp_buf place;
+EXPECT(raise, raise:allocate, raise:block) double grows_and_jumps_away(double x) { if (x < 0) { sink = malloc(8); longjmp(place, 1); } return x; }
+EXPECT(raise, allocate, block) double grows_and_jumps_back(double x) {
+  if (setjmp(place)) return 1;
+  if (x < 0) { sink = malloc(8); longjmp(place, 1); }
+  return x;
+}
+EXPECT(raise, allocate, block) double grows_in_a_loop_and_jumps(double x) {
+  if (x < 0) { while (one) sink = malloc(8); longjmp(place, 1); }
+  return x;
+}
+EXPECT(raise, allocate, block) double never_comes_to_jump(double x) {
+  if (x < 0) { if (x < -9) grow_for_ever(); longjmp(place, 1); }
+  return x;
+}
+static NOINLINE void spin(void) { while (one) sink = malloc(8); for (;;) one = 1; }
+EXPECT(allocate, block) double spins_before_it_jumps(double x) {
+  if (x < 0) { spin(); longjmp(place, 1); }
+  return x;
+}
+static NOINLINE void perhaps_for_ever(void) { if (one) for (;;) sink = malloc(8); }
+EXPECT(raise, allocate, block) double perhaps_never_comes_to_jump(double x) {
+  if (x < 0) { perhaps_for_ever(); longjmp(place, 1); }
+  return x;
+}
+EXPECT(allocate, block) double perhaps_never_dies(double x) { if (x < 0) { perhaps_for_ever(); abort(); } return x; }
+EXPECT(raise, allocate, block) double grows_before_it_hangs_or_jumps(double x) {
+  if (x < 0) { sink = malloc(8); if (one) for (;;) one = 1; longjmp(place, 1); }
+  return x;
+}
+/* Nobody catches: the unwinder comes back. */
+EXPECT(raise, allocate, block) double nobody_catches(struct _Unwind_Exception *e) { _Unwind_RaiseException(e); sink = malloc(8); return 1; }
 EXPECT(raise) double jump_away(double x) { if (x < 0) longjmp(place, 1); return x; }
+EXPECT(clean) double lands(double x) { if (setjmp(place)) return -x; return x; }
 EXPECT(clean) double guarded(const char *s) { char b[64]; strncpy(b, s, 63); b[63] = 0; return strlen(b) + b[3]; }
 
 /* --- waiting and system calls ---------------------------------------------------------------- */
-EXPECT(block) double pause_call(int n) { register long r __asm__("rax") = SYS_pause; __asm__ volatile("syscall" : "+r"(r) : : "rcx", "r11", "memory"); return n + r; }
+EXPECT(block) double pause_call(int n) { long r = SYS_pause; __asm__ volatile("syscall" : "+a"(r) : : "rcx", "r11", "memory"); return n + r; }
 EXPECT(clean) long own_pid(void) { long r; __asm__ volatile("syscall" : "=a"(r) : "a"(SYS_getpid) : "rcx", "r11", "memory"); return r; }
 EXPECT(allocate) long map(void) { long r; __asm__ volatile("syscall" : "=a"(r) : "a"(SYS_brk), "D"(0) : "rcx", "r11", "memory"); return r; }
 EXPECT(unknown) long any_system_call(long n) { long r; __asm__ volatile("syscall" : "=a"(r) : "a"(n) : "rcx", "r11", "memory"); return r; }
@@ -171,6 +215,8 @@ EXPECT(block, more) double write_out(double x) { return write(1, &x, sizeof x) +
 /* --- thread-local variables, errno, stack --------------------------------------------------- */
 __thread double dynamic_tls = 3;
 EXPECT(allocate/first call per thread, block/first call per thread) double general_dynamic(double x) { dynamic_tls += x; return dynamic_tls; }
+static __thread double local_a __attribute__((tls_model("local-dynamic"))), local_b __attribute__((tls_model("local-dynamic")));
+EXPECT(allocate/first call per thread, block/first call per thread) double local_dynamic(double x) { local_a += x; local_b -= local_a; return local_a * local_b; }
 static __thread double initial __attribute__((tls_model("initial-exec")));
 EXPECT(clean) double initial_exec(double x) { initial += x; return initial; }
 EXPECT(clean) double set_errno(double x) { if (x < 0) { errno = EDOM; return 0; } return x; }
@@ -178,11 +224,11 @@ EXPECT(clean) double on_stack(int n) { double a[n + 1]; for (int i = 0; i < n; i
 
 /* --- indirect functions, weak symbols, variadic calls, callbacks --------------------------- */
 static double chosen(double x) { return x + 4; }
-static unary choose(void) { return chosen; }
+unary choose(void) { return chosen; }
 double resolved(double) __attribute__((ifunc("choose")));
 EXPECT(clean) double through_ifunc(double x) { return resolved(x) + 1; }
 static double choosy(double x) { return grow((int)x); }
-static unary choose_greedy(void) { return choosy; }
+unary choose_greedy(void) { return choosy; }
 double resolved_greedy(double) __attribute__((ifunc("choose_greedy")));
 EXPECT(allocate, block) double through_greedy_ifunc(double x) { return resolved_greedy(x) + 1; }
 extern double nowhere(double) __attribute__((weak));
@@ -201,3 +247,9 @@ EXPECT(allocate, block) double greedy_sort(double *a) { qsort(a, 5, sizeof *a, g
 // Calls of the same function with other arguments: each counts.
 EXPECT(allocate, block, free) double two_sizes(double *a, int n) { qsort(a, 5, sizeof *a, ordered); qsort(a, n, sizeof *a, ordered); return a[0]; }
 EXPECT(allocate, block) double two_orders(double *a) { qsort(a, 5, sizeof *a, ordered); qsort(a, 5, sizeof *a, greedy_order); return a[0]; }
+EXPECT(dispatch) void *search(const double *k, const double *a, int n, int (*f)(const void *, const void *)) { return bsearch(k, a, n, sizeof *a, f); }
+EXPECT(clean) void *ordered_search(const double *k, const double *a, int n) { return bsearch(k, a, n, sizeof *a, ordered); }
+EXPECT(allocate, block) void *greedy_search(const double *k, const double *a, int n) { return bsearch(k, a, n, sizeof *a, greedy_order); }
+#ifdef __cplusplus
+}
+#endif

@@ -21,10 +21,15 @@ from alloccheck.errors import ContractError
 
 @dataclass(frozen=True, slots=True)
 class ContractEffect:
-    """One effect of an external symbol, and on which calls it can happen."""
+    """One effect of an external symbol, on which calls it can happen, and on which path.
+
+    The path is `RAISE` when machine code shows that the call then ends by unwinding; the tables
+    know of no such effect.
+    """
 
     effect: Effect
     occasion: Occasion = Occasion.EVERY_CALL
+    path: Path = Path.RETURN
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from alloccheck.analysis.native_answer import (
@@ -19,6 +19,7 @@ from alloccheck.analysis.native_answer import (
     NativeEvidence,
     NativeWitness,
 )
+from alloccheck.analysis.native_paths import Ends, ends_of
 from alloccheck.analysis.native_symbols import KnownSymbol, SymbolTable, symbol_table
 from alloccheck.effects import Effect, Occasion, Path
 from alloccheck.errors import ProgramError
@@ -36,7 +37,10 @@ from alloccheck.program.machine.lookup import symbol_address
 from alloccheck.program.machine.syscalls import KnownSystemCall, SystemCallKind, classify
 from alloccheck.program.machine.walk import ChunkStore, Link, Node, Region, Walker
 
-_RETURN_DEPTH = 5
+EXEMPT = frozenset({Path.DIVERGE, Path.RAISE})
+"""Paths that are told from those that return."""
+_LATER = (Path.RETURN, Path.RAISE, Path.DIVERGE)
+_RETURN_DEPTH = 12
 """How deep calls are followed to prove that a function never returns."""
 _STUB_INSTRUCTIONS = 3
 _INTERPRETER_BUDGET = 60
@@ -52,6 +56,8 @@ class Trust(StrEnum):
     """A variable that no code of its library writes keeps its value."""
     DEATH = "death"
     """A runtime function that ends the process does not jump back through a pointer."""
+    PANIC = "panic"
+    """The panic of Rust's standard library does not jump back through a pointer."""
     SMALL = "small-input"
     """A runtime function with a small constant input does not need the heap."""
     CALLBACK = "callback"
@@ -159,7 +165,10 @@ class Decider:
         self._runtime: dict[Image, bool] = {}
         self._python: dict[Image, bool] = {}
         self._labels: dict[int, str] = {}
-        self._local: dict[tuple[int, bool], _Local] = {}
+        self._throws: dict[int, bool] = {}
+        self._panics: dict[int, KnownSymbol | None] = {}
+        self._twice: dict[int, bool] = {}
+        self._local: dict[tuple[int, frozenset[Path]], _Local] = {}
         self._behind: dict[Link, Link] = {}
         self.unwound: set[Image] = set()
         """Images whose exception tables were read."""
@@ -173,10 +182,10 @@ class Decider:
             Live address of its entry.
         """
         if address not in self._answers:
-            walk = _Walk(self, address, exempt=True).run()
-            if walk.may_leave_while_dying:
-                # Something on the way to a death may escape from it: then nothing is exempt.
-                walk = _Walk(self, address, exempt=False).run()
+            walk = _Walk(self, address, EXEMPT).run()
+            if Path.DIVERGE in walk.refuted:
+                # Something on the way to a death may escape from it: then nothing is exempt for it.
+                walk = _Walk(self, address, EXEMPT - {Path.DIVERGE}).run()
             self._answers[address] = walk.answer()
         return self._answers[address]
 
@@ -207,6 +216,32 @@ class Decider:
             self._fatal[address] = name
         return self._fatal[address]
 
+    def returns_twice(self, address: int) -> bool:
+        """Return whether a jump out may lead to where the function at an address was called."""
+        if address not in self._twice:
+            image = self.walker.images.find(address)
+            self._twice[address] = (
+                image is not None
+                and self._is_runtime(image)
+                and any(symbol.name in self.table.twice for symbol in image.exports.at(address))
+            )
+        return self._twice[address]
+
+    def panic(self, address: int) -> KnownSymbol | None:
+        """Return what the function at an address does if it is Rust's panic, else None.
+
+        It is linked into each library, and known by its name there. The name alone does not
+        suffice: its code must show that it never returns.
+        """
+        if address not in self._panics:
+            self._panics[address] = None
+            if Trust.PANIC in self.trust and self.table.panic_names.match(
+                self.walker.name(address)
+            ):
+                shown = not self.returns(address)
+                self._panics[address] = self.table.panic if shown else None
+        return self._panics[address]
+
     def _is_runtime(self, image: Image) -> bool:
         if image not in self._runtime:
             by_name = image.short.startswith(self.table.libraries)
@@ -227,8 +262,10 @@ class Decider:
         What happens at the first call only is left to the walk, which then goes through it.
         """
         if address not in self._harmless:
-            walk = _Walk(self, address, exempt=True, inside=True, budget=_INTERPRETER_BUDGET).run()
-            self._harmless[address] = not walk.lasting and not walk.may_leave_while_dying
+            walk = _Walk(
+                self, address, frozenset({Path.DIVERGE}), inside=True, budget=_INTERPRETER_BUDGET
+            ).run()
+            self._harmless[address] = not walk.lasting and Path.DIVERGE not in walk.refuted
         return self._harmless[address]
 
     def label(self, address: int) -> str:
@@ -239,38 +276,39 @@ class Decider:
             self._labels[address] = f"{image.short}!{name}" if image is not None else name
         return self._labels[address]
 
-    def local(self, address: int, exempt: bool) -> _Local:
+    def local(self, address: int, exempt: frozenset[Path]) -> _Local:
         """Return what one function does by itself, along the paths that control can take.
 
         Parameters
         ----------
         address : int
-        exempt : bool
-            Mark what happens only while the process surely dies.
+        exempt : frozenset of Path
+            Which paths to tell from those that return: `DIVERGE` is what happens only while the
+            process surely dies, `RAISE` only when the call ends by unwinding.
         """
         key = (address, exempt)
         if key not in self._local:
             self._local[key] = self._read_local(self._traced_if_needed(address), exempt)
         return self._local[key]
 
-    def _read_local(self, node: Node, exempt: bool) -> _Local:
+    def _read_local(self, node: Node, exempt: frozenset[Path]) -> _Local:
         chunk = node.chunk
         if chunk is None:
             return _Local(node, ())
-        doomed = self.doomed_blocks(node, chunk) if exempt else (False,) * len(chunk.blocks)
+        paths = self._block_paths(node, chunk, exempt)
         steps: list[_Step] = []
-        taken: set[tuple[bool, tuple[AccessPath, ...]]] = set()
+        taken: set[tuple[Path, tuple[AccessPath, ...]]] = set()
         work, seen = [0], {0}
         while work:
             number = work.pop()
             block = chunk.blocks[number]
             last = self.last_event(node, number, block) if block.events else None
             for position, event in enumerate(block.events):
-                key = (doomed[number], event.targets or ())
+                key = (paths[number], event.targets or ())
                 if key not in taken:
                     links = node.links.get((number, position), ())
                     through = tuple(self.through(link) for link in links)
-                    steps.append(_Step(doomed[number], event, through, _direct(event, through)))
+                    steps.append(_Step(paths[number], event, through, _direct(event, through)))
                     if event.targets and all(map(self._is_plain, through)):
                         # Another call of the same adds nothing to the first.
                         taken.add(key)
@@ -281,7 +319,7 @@ class Decider:
             if block.ending is Ending.OVERRUN:
                 text = "control may run past the end of the function"
                 problem = Event(EventKind.PROBLEM, chunk.high, text=text)
-                steps.append(_Step(doomed[number], problem, (), None))
+                steps.append(_Step(paths[number], problem, (), None))
             for successor in block.successors:
                 if successor not in seen:
                     seen.add(successor)
@@ -290,10 +328,22 @@ class Decider:
 
     def _is_plain(self, link: Link) -> bool:
         """Return whether all calls by a link are alike, whatever their arguments and places."""
-        known = self.known(link.target) if link.target is not None else None
-        return link.target is not None and (
-            known is None or not (known.callbacks or known.small is not None)
-        )
+        if link.target is None:
+            return False
+        known = self.known(link.target) or self.panic(link.target)
+        return known is None or not (known.callbacks or known.small is not None)
+
+    def _block_paths(self, node: Node, chunk: Chunk, exempt: frozenset[Path]) -> list[Path]:
+        paths = [Path.RETURN] * len(chunk.blocks)
+        # Most functions have no call that unwinds for sure: they need no graph.
+        if Path.RAISE in exempt and self._may_unwind(node, chunk):
+            for number in self.ends(node, chunk).raising():
+                paths[number] = Path.RAISE
+        if Path.DIVERGE in exempt:
+            for number, doomed in enumerate(self.doomed_blocks(node, chunk)):
+                if doomed:
+                    paths[number] = Path.DIVERGE
+        return paths
 
     def _traced_if_needed(self, address: int) -> Node:
         """Return the node, with its values followed where a known callee needs its arguments."""
@@ -429,6 +479,48 @@ class Decider:
             self.system_call(node, number).kind in ends for number in event.numbers or ()
         )
 
+    def _may_unwind(self, node: Node, chunk: Chunk) -> bool:
+        """Return whether some call, jump out or system call ends otherwise than by coming back."""
+        for number, block in enumerate(chunk.blocks):
+            for position, event in enumerate(block.events):
+                if event.kind is EventKind.SYSTEM:
+                    if self._ends_everything(node, event):
+                        return True
+                elif event.kind is not EventKind.PROBLEM:
+                    targets = [link.target for link in node.links.get((number, position), ())]
+                    known = [target for target in targets if target is not None]
+                    if known and not any(map(self.returns, known)) and any(map(self.throws, known)):
+                        return True
+        return False
+
+    def ends(self, node: Node, chunk: Chunk) -> Ends:
+        """Return how control can leave a function, by block."""
+        return ends_of(
+            node,
+            chunk,
+            lambda number, block: self.last_event(node, number, block),
+            self.returns,
+            self.throws,
+        )
+
+    def throws(self, address: int) -> bool:
+        """Return whether a function that never returns may end by unwinding or jumping out.
+
+        False for what only dies or loops for ever, and while it is being decided.
+        """
+        if address not in self._throws:
+            self._throws[address] = False
+            known = self.known(address) or self.panic(address)
+            if known is not None:
+                found = any(effect is Effect.RAISE for effect, _ in known.effects)
+            elif self.dooms(address):
+                found = False
+            else:
+                node = self.walker.node(address)
+                found = node.chunk is not None and bool(self.ends(node, node.chunk).thrown)
+            self._throws[address] = found
+        return self._throws[address]
+
     def system_call(self, node: Node, number: int) -> KnownSystemCall:
         """Look a system call of a chunk up."""
         image = node.image
@@ -446,7 +538,11 @@ class Decider:
                 self._dooms[address] = True
             elif self.known(address) is None:
                 node = self.walker.node(address)
-                if node.chunk is not None and not self.returns(address):
+                if (
+                    node.chunk is not None
+                    and not self.returns(address)
+                    and self.panic(address) is None
+                ):
                     self._dooms[address] = self.doomed_blocks(node, node.chunk)[0]
         return self._dooms[address]
 
@@ -462,9 +558,9 @@ class Decider:
             for number, (events, onward, ending) in enumerate(chunk.blocks):
                 if doomed[number] or ending is not Ending.NEXT or not onward:
                     continue
-                if any(event.kind is EventKind.PROBLEM for event in events):
-                    continue
-                if all(map(doomed.__getitem__, onward)):
+                if all(map(doomed.__getitem__, onward)) and self._passes(
+                    node, number, chunk.blocks[number], len(events)
+                ):
                     doomed[number] = changed = True
         return tuple(doomed)
 
@@ -476,19 +572,32 @@ class Decider:
             if event.kind is EventKind.SYSTEM and event.numbers:
                 kinds = {self.system_call(node, n).kind for n in event.numbers}
                 if kinds == {SystemCallKind.DEATH}:
-                    return True
+                    return self._passes(node, number, block, position)
                 continue
             links = node.links.get((number, position), ())
             if links and all(one.target and self.dooms(one.target) for one in links):
-                return True
-        return block.ending is Ending.DIE
+                return self._passes(node, number, block, position)
+        return block.ending is Ending.DIE and self._passes(node, number, block, len(block.events))
+
+    def _passes(self, node: Node, number: int, block: CodeBlock, until: int) -> bool:
+        """Return whether control gets past the first events of a block if it dies nowhere."""
+        for position, event in enumerate(block.events[:until]):
+            if event.kind is EventKind.PROBLEM:
+                return False
+            if event.kind is EventKind.SYSTEM and event.numbers:
+                continue
+            links = node.links.get((number, position), ())
+            if links and all(one.target and not self.returns(one.target) for one in links):
+                # It loops for ever or leaves: what follows is never reached.
+                return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
     """An event that control can reach in a function."""
 
-    doomed: bool
+    path: Path
     event: Event
     links: tuple[Link, ...]
     direct: int | None
@@ -515,7 +624,8 @@ class _Visit:
     """A function to look at, and how it was reached."""
 
     address: int
-    dying: bool
+    path: Path
+    """On which path of the call as a whole the function is reached."""
     trail: tuple[str, ...]
 
 
@@ -525,12 +635,13 @@ class _Walk:
 
     decider: Decider
     entry: int
-    exempt: bool
+    exempt: frozenset[Path]
     inside: bool = False
     budget: int = 0
-    may_leave_while_dying: bool = False
     lasting: bool = False
     """Whether there is an effect at other calls than the first, outside process death."""
+    refuted: set[Path] = field(default_factory=set)
+    """Paths that were told from those that return, and must not be."""
     witnesses: dict[tuple[Effect, Path, Occasion, str], NativeWitness] = field(default_factory=dict)
     deaths: dict[str, None] = field(default_factory=dict)
     functions: dict[int, str] = field(default_factory=dict)
@@ -538,29 +649,32 @@ class _Walk:
     slots: dict[str, str] = field(default_factory=dict)
     assumptions: dict[tuple[str, str, str], NativeAssumption] = field(default_factory=dict)
     queue: deque[_Visit] = field(default_factory=deque)
-    queued: set[tuple[int, bool]] = field(default_factory=set)
+    queued: set[tuple[int, Path]] = field(default_factory=set)
     visited: list[_Visit] = field(default_factory=list)
 
     def run(self) -> _Walk:
         """Visit everything that is reached."""
         try:
-            self._enter(self.entry, False, ())
+            self._enter(self.entry, Path.RETURN, ())
         except ProgramError as error:
-            visit = _Visit(self.entry, False, ())
+            visit = _Visit(self.entry, Path.RETURN, ())
             self._add(Effect.UNKNOWN, visit, f"{self.entry:#x}", str(error), "")
         budget = self.budget or self.decider.budget
         while self.queue or self._handlers():
-            if self.may_leave_while_dying or (self.inside and self.lasting):
+            if Path.DIVERGE in self.refuted & self.exempt or (self.inside and self.lasting):
                 # Begun anew, or harmful whatever else there is.
                 break
             visit = self.queue.popleft()
             if len(self.functions) >= budget:
+                # What was not looked at may return.
+                self.refuted |= {Path.RAISE, Path.DIVERGE}
                 self._add(Effect.UNKNOWN, visit, "work limit", f"more than {budget} functions", "")
                 break
             try:
                 self._visit(visit)
             except ProgramError as error:
                 label = self.decider.label(visit.address)
+                self.refuted.add(visit.path)
                 self._add(Effect.UNKNOWN, visit, label, str(error), "")
         return self
 
@@ -592,10 +706,13 @@ class _Walk:
             self._add(Effect.UNKNOWN, visit, self.decider.label(part), str(error), "")
             return
         for pad in pads:
-            if (pad, visit.dying) not in self.queued:
-                self.queued.add((pad, visit.dying))
+            if visit.path is Path.RETURN and self.decider.returns(pad):
+                # What is thrown may be caught here, and the call return after all.
+                self.refuted.add(Path.RAISE)
+            if (pad, visit.path) not in self.queued:
+                self.queued.add((pad, visit.path))
                 trail = (*visit.trail, f"{self.decider.label(visit.address)} (handler)")
-                self.queue.append(_Visit(pad, visit.dying, trail))
+                self.queue.append(_Visit(pad, visit.path, trail))
 
     def effects(self) -> frozenset[Effect]:
         """Return the effects outside process death."""
@@ -612,7 +729,7 @@ class _Walk:
             self.decider.label(self.entry),
             self.entry,
             self.effects(),
-            tuple(self.witnesses.values()),
+            self._witnesses(),
             tuple(self.deaths),
             NativeEvidence(
                 tuple(self.functions.values()),
@@ -621,6 +738,18 @@ class _Walk:
                 tuple(sorted(self.assumptions.values())),
             ),
         )
+
+    def _witnesses(self) -> tuple[NativeWitness, ...]:
+        """Return the witnesses; where control may come back after all, that is their path."""
+        if Path.RAISE not in self.refuted:
+            return tuple(self.witnesses.values())
+        found: dict[tuple[Effect, Path, Occasion, str], NativeWitness] = {}
+        for (effect, path, occasion, symbol), witness in self.witnesses.items():
+            if path is Path.RAISE and effect is not Effect.RAISE:
+                path = Path.RETURN
+                witness = replace(witness, path=path)
+            found.setdefault((effect, path, occasion, symbol), witness)
+        return tuple(found.values())
 
     # --- recording --------------------------------------------------------------------------
 
@@ -636,10 +765,10 @@ class _Walk:
         site: str = "",
     ) -> None:
         undecided = effect in (Effect.UNKNOWN, Effect.DISPATCH, Effect.RAISE)
-        if visit.dying and undecided and self.exempt:
-            self.may_leave_while_dying = True
-        path = Path.DIVERGE if visit.dying else Path.RETURN
-        if effect is Effect.RAISE and not visit.dying:
+        if visit.path is Path.DIVERGE and undecided:
+            self.refuted.add(Path.DIVERGE)
+        path = visit.path
+        if effect is Effect.RAISE and path is Path.RETURN:
             path = Path.RAISE
         key = (effect, path, occasion, symbol)
         if path is not Path.DIVERGE and occasion is not Occasion.FIRST_CALL:
@@ -659,14 +788,16 @@ class _Walk:
     def _enter(
         self,
         address: int,
-        dying: bool,
+        path: Path,
         trail: tuple[str, ...],
         event: Event | None = None,
         caller: Node | None = None,
     ) -> None:
         """Take a function up: by its name, as part of the interpreter, or by its code."""
-        if (address, dying) in self.queued:
+        if (address, path) in self.queued:
             return
+        if path is Path.RAISE and (address, Path.RETURN) in self.queued:
+            return  # whatever it does counts already
         decider = self.decider
         fatal = decider.fatal(address) if trail else None
         image = decider.walker.images.find(address)
@@ -677,17 +808,25 @@ class _Walk:
             return
         known = decider.known(address)
         if known is not None:
-            self._note_known(known, _Visit(address, dying, (*trail, label)), event, caller)
+            self._note_known(known, _Visit(address, path, (*trail, label)), event, caller)
             return
+        panic = decider.panic(address) if not decider.returns(address) else None
+        if panic is not None:
+            self._assume(Trust.PANIC, label, panic.reason)
+            self._note_known(panic, _Visit(address, path, (*trail, label)), event, caller)
+            return
+        if path is Path.RETURN and decider.returns_twice(address):
+            # A jump out may lead back here, and the call return after all.
+            self.refuted.add(Path.RAISE)
         if decider.is_interpreter(image) and not self.inside and not decider.harmless(address):
-            visit = _Visit(address, dying, (*trail, label))
+            visit = _Visit(address, path, (*trail, label))
             table = decider.table
             reason, source = table.interpreter_reason, table.interpreter_source
             self._add(Effect.PYTHON, visit, label, reason, source)
             return
-        if (address, dying) not in self.queued:
-            self.queued.add((address, dying))
-            self.queue.append(_Visit(address, dying, (*trail, label)))
+        if (address, path) not in self.queued:
+            self.queued.add((address, path))
+            self.queue.append(_Visit(address, path, (*trail, label)))
 
     def _note_known(
         self, known: KnownSymbol, visit: _Visit, event: Event | None, caller: Node | None
@@ -740,27 +879,31 @@ class _Walk:
         if node.image is not None:
             self.images[node.image] = None
         if node.chunk is None:
+            self.refuted.add(visit.path)
             self._add(Effect.UNKNOWN, visit, node.label, node.problem, "")
             return
         self._note_trust(visit, node, node.chunk)
-        if visit.dying and self.exempt and self._may_escape(visit.address):
-            self.may_leave_while_dying = True
-        dying = visit
-        if not visit.dying and any(step.doomed for step in local.steps):
-            dying = _Visit(visit.address, True, visit.trail)
+        if visit.path in self.exempt and self._may_escape(visit, node):
+            self.refuted.add(visit.path)
+        on_path: dict[Path, _Visit] = {visit.path: visit}
         for step in local.steps:
+            path = max(visit.path, step.path, key=_LATER.index)
             if step.direct is not None:
                 # By far the most: a call of code at a fixed place.
-                if (step.direct, visit.dying or step.doomed) not in self.queued:
-                    doomed = visit.dying or step.doomed
-                    self._enter(step.direct, doomed, visit.trail, step.event, node)
+                if (step.direct, path) not in self.queued:
+                    self._enter(step.direct, path, visit.trail, step.event, node)
                 continue
-            self._event(dying if step.doomed else visit, node, step)
+            if path not in on_path:
+                on_path[path] = _Visit(visit.address, path, visit.trail)
+            self._event(on_path[path], node, step)
 
-    def _may_escape(self, address: int) -> bool:
-        """Return whether a function is not shown to return to its caller on every path."""
-        node = self.decider.walker.node(address, trace=True)
-        return node.chunk is None or any(b.ending is Ending.ESCAPE for b in node.chunk.blocks)
+    def _may_escape(self, visit: _Visit, node: Node) -> bool:
+        """Return whether a function is not shown to come back to its caller, or to unwind."""
+        if visit.path is Path.DIVERGE:
+            node = self.decider.walker.node(visit.address, trace=True)
+        if node.chunk is None or any(b.ending is Ending.ESCAPE for b in node.chunk.blocks):
+            return True
+        return self.decider.ends(node, node.chunk).may_hang()
 
     def _note_trust(self, visit: _Visit, node: Node, chunk: Chunk) -> None:
         """Record the assumptions under which a chunk was read."""
@@ -783,6 +926,7 @@ class _Walk:
     def _event(self, visit: _Visit, node: Node, step: _Step) -> None:
         event = step.event
         if event.kind is EventKind.PROBLEM:
+            self.refuted.add(visit.path)
             site = self._site(node, event.site)
             self._add(Effect.UNKNOWN, visit, node.label, event.text, "", site=site)
         elif event.kind is EventKind.SYSTEM:
@@ -847,7 +991,7 @@ class _Walk:
             return
         if link.slot:
             self.slots[link.slot] = self.decider.label(link.target)
-        self._enter(link.target, visit.dying, visit.trail, event, caller)
+        self._enter(link.target, visit.path, visit.trail, event, caller)
 
 
 _SYSTEM_EFFECTS: Mapping[SystemCallKind, Effect] = {

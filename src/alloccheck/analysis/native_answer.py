@@ -6,7 +6,7 @@ Plain data that can be written down and read again; knows nothing of how it is f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from alloccheck.analysis.contracts import Contract, ContractEffect
@@ -29,7 +29,8 @@ class NativeWitness:
     Parameters
     ----------
     effect, path, occasion
-        See :mod:`alloccheck.effects`; `path` is DIVERGE for what happens while the process dies.
+        See :mod:`alloccheck.effects`; `path` is DIVERGE for what happens while the process dies,
+        and RAISE for what happens only when the call ends by unwinding or by a jump out.
     symbol : str
         What is reached: a symbol, ``system call mmap``, or a description.
     reason, source : str
@@ -98,18 +99,23 @@ class NativeAnswer:
     deaths: tuple[str, ...]
     evidence: NativeEvidence
 
-    def effects_after(self, *, first_call: bool) -> frozenset[Effect]:
+    def effects_after(self, *, first_call: bool, ignore_throw: bool = False) -> frozenset[Effect]:
         """Return the effects; with `first_call`, without what happens at the first call only.
 
-        What happens at the first call of each thread is never left out.
+        What happens at the first call of each thread is never left out. With `ignore_throw`, what
+        happens only when the call ends by unwinding is left out, but not that it may.
         """
         return frozenset(
             w.effect
             for w in self.witnesses
-            if w.path is not Path.DIVERGE and not (first_call and w.occasion is Occasion.FIRST_CALL)
+            if w.path is not Path.DIVERGE
+            and not (first_call and w.occasion is Occasion.FIRST_CALL)
+            and not (ignore_throw and w.path is Path.RAISE and w.effect is not Effect.RAISE)
         )
 
-    def satisfies(self, guarantee: Guarantee, *, first_call: bool = False) -> bool:
+    def satisfies(
+        self, guarantee: Guarantee, *, first_call: bool = False, ignore_throw: bool = True
+    ) -> bool:
         """Return whether no effect is forbidden by a guarantee.
 
         Parameters
@@ -117,24 +123,28 @@ class NativeAnswer:
         guarantee : Guarantee
         first_call : bool, optional
             Whether the function was called before, so that the first call does not count.
+        ignore_throw : bool, optional
+            Leave out what happens only when the call ends by unwinding.
         """
-        return not self.effects_after(first_call=first_call) & guarantee.forbidden
+        found = self.effects_after(first_call=first_call, ignore_throw=ignore_throw)
+        return not found & guarantee.forbidden
 
     @property
     def contract(self) -> Contract:
         """The answer in the form of a contract for the symbol."""
         found = {
-            ContractEffect(w.effect, w.occasion)
+            ContractEffect(w.effect, w.occasion, w.path)
             for w in self.witnesses
             if w.path is not Path.DIVERGE
         }
+        found = {e for e in found if replace(e, path=Path.RETURN) not in found - {e}}
         libraries = ", ".join(
             f"{item.name} {item.build_id or item.code_digest[:16]}"
             for item in self.evidence.libraries
         )
         return Contract(
             self.symbol,
-            tuple(sorted(found, key=lambda e: (e.effect, e.occasion))),
+            tuple(sorted(found, key=lambda e: (e.effect, e.occasion, e.path))),
             f"machine code read: {len(self.evidence.functions)} functions",
             libraries or "jitted code",
         )

@@ -5,6 +5,7 @@ Knows `native_symbols.toml`; nothing of code.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,6 +45,11 @@ class SymbolTable:
 
     stops: Mapping[str, KnownSymbol]
     deaths: frozenset[str]
+    panic_names: re.Pattern[str]
+    """Rust's panic, under the names that it has in a library's own symbols."""
+    panic: KnownSymbol
+    twice: frozenset[str]
+    """Functions to whose caller a jump out may lead back."""
     libraries: tuple[str, ...]
     death_reason: str
     interpreter: str
@@ -72,6 +78,9 @@ def symbol_table() -> SymbolTable:
         return SymbolTable(
             stops,
             frozenset(data["death"]["names"]),
+            re.compile("|".join(data["panic"]["patterns"])),
+            _known("panic", data["panic"]),
+            frozenset(data["twice"]["names"]),
             tuple(data["runtime"]["libraries"]),
             data["death"]["reason"],
             data["interpreter"]["marker"],

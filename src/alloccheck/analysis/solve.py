@@ -184,6 +184,8 @@ class _Reach:
     """Assumptions without which there would be more causes here."""
     facts: tuple[str, ...] = ()
     """What is taken for granted about what it calls back."""
+    raised: frozenset[Cause] = frozenset()
+    """Causes that happen only when what is called unwinds, through this call and its callers."""
 
 
 @dataclass(frozen=True)
@@ -333,8 +335,9 @@ class _Solver:
             return self._assume(symbol, _Reach((), (), (cause,), FULL, (symbol,)))
         if contract.path is Path.DIVERGE:
             return _Reach(statuses=EMPTY, deadly=True, noted=(symbol,))
-        causes = tuple(
-            Cause(
+        by_path: dict[Path, list[Cause]] = {}
+        for e in contract.effects:
+            cause = Cause(
                 e.effect,
                 symbol,
                 e.occasion,
@@ -342,8 +345,9 @@ class _Solver:
                 contract.source,
                 contract.condition,
             )
-            for e in contract.effects
-        )
+            by_path.setdefault(e.path, []).append(cause)
+        causes = tuple(dict.fromkeys(cause for found in by_path.values() for cause in found))
+        raised = frozenset(by_path.get(Path.RAISE, ())) - frozenset(by_path.get(Path.RETURN, ()))
         statuses = FULL if contract.statuses is None else Ranges.of(*contract.statuses)
         if contract.drops and not elements_without_pointers(
             self.program.functions[site.function],
@@ -354,7 +358,7 @@ class _Solver:
             causes += _dropped_elements(symbol, contract)
         back = called_back(self.program, contract)
         facts = (ASSUMED_OF_CONTAINERS,) if contract.callback == "method table" else ()
-        return self._assume(symbol, _Reach((), back, causes, statuses, facts=facts))
+        return self._assume(symbol, _Reach((), back, causes, statuses, facts=facts, raised=raised))
 
     def _assume(self, symbol: str, reach: _Reach) -> _Reach:
         trust = self.assumptions.get(symbol)
@@ -368,6 +372,7 @@ class _Solver:
             unclassified=() if Effect.UNKNOWN in trust.dropped else reach.unclassified,
             assumed=(symbol,) if len(kept) < len(reach.causes) else (),
             facts=reach.facts,
+            raised=reach.raised,
         )
 
     def _components(self, reach: Mapping[Site, _Reach]) -> list[list[str]]:
@@ -426,7 +431,14 @@ class _Solver:
             # What happens while the process dies is no finding, unless nobody knows what it is.
             return self._undecided_only(site, reach, summaries)
         if reach.causes:
-            total = Summary({(here, cause): ((site,),) for cause in reach.causes})
+            # Jitted code has no landing pads: what unwinds through it never comes back.
+            unwinds = Path.RAISE if here is Path.RETURN else here
+            total = Summary(
+                {
+                    (unwinds if cause in reach.raised else here, cause): ((site,),)
+                    for cause in reach.causes
+                }
+            )
         for name in (*reach.functions, *reach.callbacks):
             summary = summaries[name]
             if not summary.entries:
@@ -610,6 +622,12 @@ def _merge(parts: list[_Reach]) -> _Reach:
         noted=tuple(dict.fromkeys(x for p in parts for x in p.noted)),
         assumed=tuple(dict.fromkeys(x for p in parts for x in p.assumed)),
         facts=tuple(dict.fromkeys(x for p in parts for x in p.facts)),
+        raised=frozenset(
+            cause
+            for p in parts
+            for cause in p.raised
+            if all(cause in other.raised or cause not in other.causes for other in parts)
+        ),
     )
 
 

@@ -10,7 +10,7 @@ from importlib import metadata
 
 import click
 
-COMMANDS = ("audit", "certificate", "check", "order", "store")
+COMMANDS = ("audit", "certificate", "check", "native", "order", "store")
 """Each is a module of this package with a click command named `command`."""
 
 

@@ -70,9 +70,15 @@ def _forbidden(text: str | None) -> frozenset[Effect]:
     is_flag=True,
     help="Leave out what happens at the first call only, such as lazy binding.",
 )
+@click.option("--no-ignore-throw", is_flag=True, help="Count what happens only when raising, too.")
+@click.option(
+    "--no-names",
+    is_flag=True,
+    help="Know no function of the C library by its name: witnesses lead down to the system call.",
+)
 @click.option("--no-cache", is_flag=True, help="Neither read nor write the cache.")
 @click.option("--verbose", is_flag=True, help="Show evidence: functions, libraries, pointers.")
-def native(
+def command(
     library: str,
     symbols: tuple[str, ...],
     every: bool,
@@ -81,6 +87,8 @@ def native(
     distrust: tuple[str, ...],
     accept: tuple[str, ...],
     warm: bool,
+    no_ignore_throw: bool,
+    no_names: bool,
     no_cache: bool,
     verbose: bool,
 ) -> None:
@@ -104,10 +112,12 @@ def native(
         if "all" in accept:
             trust |= {Trust.POINTERS}
         cache = None if no_cache else ChunkCache()
-        decider = Decider(assumptions=trust, accept=frozenset(accept), store=cache)
+        decider = Decider(
+            assumptions=trust, accept=frozenset(accept), store=cache, names=not no_names
+        )
         with slow_collector():
             judged = {
-                name: _Judged(decider.decide(address), forbidden, warm)
+                name: _Judged(decider.decide(address), forbidden, warm, not no_ignore_throw)
                 for name, address in addresses.items()
             }
         if cache is not None:
@@ -130,10 +140,20 @@ class _Judged:
     answer: NativeAnswer
     forbidden: frozenset[Effect]
     warm: bool
+    ignore_throw: bool
+
+    @property
+    def effects(self) -> frozenset[Effect]:
+        return self.answer.effects_after(first_call=self.warm, ignore_throw=self.ignore_throw)
+
+    @property
+    def raised(self) -> frozenset[Effect]:
+        """Effects that were left out, because they happen only when the call ends by raising."""
+        return self.answer.effects_after(first_call=self.warm) - self.effects
 
     @property
     def verdict(self) -> str:
-        hit = self.answer.effects_after(first_call=self.warm) & self.forbidden
+        hit = self.effects & self.forbidden
         if not hit:
             return "proved"
         return "found" if hit - _OPEN else "undecided"
@@ -143,7 +163,9 @@ class _Judged:
         first: dict[tuple[Effect, Occasion], NativeWitness] = {}
         for witness in self.answer.witnesses:
             late = self.warm and witness.occasion is Occasion.FIRST_CALL
-            if witness.effect in self.forbidden and witness.path is not Path.DIVERGE and not late:
+            thrown = witness.path is Path.RAISE and witness.effect is not Effect.RAISE
+            excused = late or witness.path is Path.DIVERGE or (thrown and self.ignore_throw)
+            if witness.effect in self.forbidden and not excused:
                 first.setdefault((witness.effect, witness.occasion), witness)
         return list(first.values())
 
@@ -172,7 +194,9 @@ def _document(library: str, judged: dict[str, _Judged]) -> dict[str, object]:
 def _lines(judged: dict[str, _Judged], *, verbose: bool) -> Iterable[str]:
     width = max((len(name) for name in judged), default=0)
     for name, item in judged.items():
-        summary = ", ".join(sorted(item.answer.effects_after(first_call=item.warm))) or "clean"
+        summary = ", ".join(sorted(item.effects)) or "clean"
+        if item.raised:
+            summary += f" (and only when raising: {', '.join(sorted(item.raised))})"
         yield f"{name:<{width}}  {item.verdict:<9}  {summary}"
         for witness in item.witnesses():
             yield from _witness_lines(witness)

@@ -1,15 +1,17 @@
-"""Chunks of aarch64 code: a scan of the fixed-width words, no value analysis.
+"""Chunks of aarch64 code: a scan of the fixed-width words, and values where they are needed.
 
 Knows the A64 encodings of branches and system calls; nothing of symbols or other functions.
 Every word is four bytes, so control flow is read from bit patterns; capstone names an instruction
-when one has to be shown. Jumps through registers other than known linkage stubs stay unknown.
+when one has to be shown. Where a function jumps or calls through a register, its values are
+followed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
-from typing import Any
 
+from alloccheck.program.machine.aarch64_flow import StepLimit, Trace
 from alloccheck.program.machine.chunk import (
     AccessPath,
     Chunk,
@@ -19,6 +21,8 @@ from alloccheck.program.machine.chunk import (
     EventKind,
     compact,
 )
+from alloccheck.program.machine.tables import ConstantReader
+from alloccheck.program.machine.values import Numbers, Pointers
 
 _STUB_LENGTH = 6
 _SYSTEM_CALL_LOOKBACK = 16
@@ -123,7 +127,16 @@ def describe(word: int, at: int) -> str:
     return f"{word:#010x}"
 
 
-def read_chunk(code: bytes, low: int, high: int, entry: int, *, framed: bool = True) -> Chunk:
+def read_chunk(
+    code: bytes,
+    low: int,
+    high: int,
+    entry: int,
+    *,
+    framed: bool = True,
+    constants: ConstantReader | None = None,
+    keep_addresses: bool = False,
+) -> Chunk:
     """Read the code that is reached from `entry` without leaving its function.
 
     Parameters
@@ -136,6 +149,10 @@ def read_chunk(code: bytes, low: int, high: int, entry: int, *, framed: bool = T
         Where to begin; all three in the same coordinates.
     framed : bool, optional
         Whether the range is certain.
+    constants : ConstantReader, optional
+        What tables are read with; without it, jumps through registers stay unknown.
+    keep_addresses : bool, optional
+        Keep the address of every instruction.
 
     Examples
     --------
@@ -145,17 +162,28 @@ def read_chunk(code: bytes, low: int, high: int, entry: int, *, framed: bool = T
     """
     count = len(code) // 4
     words = list(struct.unpack(f"<{count}I", code[: 4 * count]))
-    reader = _Reader(words, low, entry)
+    reader = _Reader(words, low, entry, constants)
     blocks = reader.read()
     return Chunk(
-        entry, low, high, compact(blocks, entry), (), (), (low,), len(reader.seen), False, framed
+        entry,
+        low,
+        high,
+        compact(blocks, entry),
+        parts=(low,),
+        instructions=len(reader.seen),
+        framed=framed,
+        addresses=frozenset(reader.seen) if keep_addresses else frozenset(),
     )
 
 
 class _Reader:
     """Descent through the words of one function."""
 
-    def __init__(self, words: list[int], low: int, entry: int) -> None:
+    def __init__(
+        self, words: list[int], low: int, entry: int, constants: ConstantReader | None
+    ) -> None:
+        self.constants = constants
+        self.trace: Trace | None = None
         self.words = words
         self.low = low
         self.high = low + 4 * len(words)
@@ -167,6 +195,10 @@ class _Reader:
     def read(self) -> dict[int, CodeBlock]:
         """Return the blocks by address."""
         self._find_leaders()
+        if self._needs_values() and self.constants is not None:
+            trace = Trace(self.words, self.low, self.entry, self.leaders, self.constants, branch)
+            with contextlib.suppress(StepLimit):
+                self.trace = trace.run()
         work = [self.entry]
         while work:
             at = work.pop()
@@ -174,6 +206,20 @@ class _Reader:
                 self.blocks[at] = self._block(at)
                 work.extend(self.blocks[at].successors)
         return self.blocks
+
+    def _needs_values(self) -> bool:
+        if not self.low <= self.entry < self.high or self.entry % 4:
+            return False
+        # Jumps and calls through registers, and system calls.
+        return any(
+            word & 0xFE9F0000 == 0xD61F0000 or word & 0xFFE0001F == 0xD4000001
+            for word in self.words
+        )
+
+    def _paths(self, at: int) -> tuple[AccessPath, ...] | None:
+        """Return where a jump or call through a register may go, or None."""
+        value = self.trace.targets.get(at) if self.trace is not None else None
+        return tuple(sorted(value.paths)) if isinstance(value, Pointers) else None
 
     def _find_leaders(self) -> None:
         for position, word in enumerate(self.words):
@@ -223,10 +269,13 @@ class _Reader:
     def _event(self, at: int, position: int, word: int, kind: str, target: int | None) -> Event:
         if kind == "system":
             numbers = _number(self.words, position, self.leaders)
+            value = self.trace.targets.get(at) if self.trace is not None else None
+            if isinstance(value, Numbers):
+                numbers = tuple(sorted(value.values))
             return Event(EventKind.SYSTEM, at, numbers=numbers, text="svc")
         if kind == "call" and target is not None:
             return Event(EventKind.CALL, at, ((target,),))
-        return Event(EventKind.CALL, at, None, text=describe(word, at))
+        return Event(EventKind.CALL, at, self._paths(at), text=describe(word, at))
 
     def _close(
         self, at: int, word: int, kind: str, target: int | None, events: list[Event]
@@ -240,21 +289,41 @@ class _Reader:
             text = f"instruction that is not followed: {describe(word, at)}"
             return self._problem(at, events, text)
         if kind == "jump register":
-            jump = Event(EventKind.JUMP, at, None, text=describe(word, at))
-            return CodeBlock((*events, jump), (), Ending.LEAVE)
+            return self._jump(at, word, events)
         if kind == "jump" and target is not None:
             return CodeBlock(tuple(events), (self._place(at, target),))
         if kind == "branch" and target is not None:
             return CodeBlock(tuple(events), (self._place(at, target), self._place(at, at + 4)))
         return None
 
+    def _jump(self, at: int, word: int, events: list[Event]) -> CodeBlock:
+        """Close a block with a jump through a register: to places here, elsewhere, or unknown."""
+        paths = self._paths(at)
+        text = describe(word, at)
+        local: set[int] = set()
+        outside: list[AccessPath] = []
+        for path in paths or ():
+            target = self.trace.local(path) if self.trace is not None else None
+            if target is None:
+                outside.append(path)
+            else:
+                local.add(target)
+        if local and not outside:
+            return CodeBlock(tuple(events), tuple(sorted(local)))
+        jump = Event(EventKind.JUMP, at, tuple(outside) or None, text=text)
+        if not local:
+            return CodeBlock((*events, jump), (), Ending.LEAVE)
+        return CodeBlock(tuple(events), (*sorted(local), self._leaving(at, jump)))
+
+    def _leaving(self, site: int, jump: Event) -> int:
+        """Make a block that only leaves; return its key."""
+        key = -1 - 2 * site - len(self.blocks)
+        while key in self.blocks:
+            key -= 1
+        self.blocks[key] = CodeBlock((jump,), (), Ending.LEAVE)
+        return key
+
     def _place(self, site: int, target: int) -> int:
         if self.low <= target < self.high:
             return target
-        key: Any = -1 - 2 * site - len(self.blocks)
-        while key in self.blocks:
-            key -= 1
-        path: AccessPath = (target,)
-        jump = Event(EventKind.JUMP, site, (path,), text="jump")
-        self.blocks[key] = CodeBlock((jump,), (), Ending.LEAVE)
-        return int(key)
+        return self._leaving(site, Event(EventKind.JUMP, site, ((target,),), text="jump"))

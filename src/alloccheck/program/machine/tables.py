@@ -8,11 +8,14 @@ guessing where it ends.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from alloccheck.program.machine.chunk import AccessPath, ConstantGlobal
-from alloccheck.program.machine.globals_ import ConstantVariables
 from alloccheck.program.machine.images import Image
 from alloccheck.program.machine.memory import Memory, Unreadable, is_immutable
+
+if TYPE_CHECKING:
+    from alloccheck.program.machine.globals_ import ConstantVariables
 
 
 @dataclass(slots=True)

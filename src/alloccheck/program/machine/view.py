@@ -13,9 +13,8 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from alloccheck.program.machine.globals_ import ConstantVariables
 from alloccheck.program.machine.images import (
     PF_W,
     Image,
@@ -24,6 +23,9 @@ from alloccheck.program.machine.images import (
     loaded_images,
 )
 from alloccheck.program.machine.memory import LiveMemory
+
+if TYPE_CHECKING:
+    from alloccheck.program.machine.globals_ import ConstantVariables
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _UNTOUCHED = bytes(byte for byte in range(256) if byte & 0xE0 in (0x00, 0x20, 0xA0))
@@ -64,6 +66,8 @@ class View:
     def variables(self, image: Image) -> ConstantVariables:
         """Return what is known of a module's constant variables."""
         if image not in self._variables:
+            from alloccheck.program.machine.globals_ import ConstantVariables
+
             self._variables[image] = ConstantVariables(image, self.images.images)
         return self._variables[image]
 

@@ -11,11 +11,11 @@ import platform
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from alloccheck.errors import ProgramError
 from alloccheck.program import model
-from alloccheck.program.machine import aarch64, x86_64
+from alloccheck.program.machine import aarch64
 from alloccheck.program.machine.chunk import (
     AccessPath,
     Chunk,
@@ -26,7 +26,6 @@ from alloccheck.program.machine.chunk import (
     EventKind,
     Part,
 )
-from alloccheck.program.machine.globals_ import ConstantVariables
 from alloccheck.program.machine.images import (
     EM_AARCH64,
     EM_X86_64,
@@ -47,7 +46,11 @@ from alloccheck.program.machine.memory import (
     pointer,
 )
 from alloccheck.program.machine.symbols import STT_FUNC, STT_GNU_IFUNC
+from alloccheck.program.machine.tables import ConstantReader
 from alloccheck.source import Backtrace, Frame
+
+if TYPE_CHECKING:
+    from alloccheck.program.machine.globals_ import ConstantVariables
 
 _MASK = (1 << 64) - 1
 _GUESSED_RANGE = 1 << 16
@@ -403,6 +406,13 @@ class Walker:
         machine = image.machine if image is not None else self.machine
         code = self.memory.read(low, high - low)
         if machine == EM_X86_64:
+            try:
+                # Other machines do without its decoder.
+                from alloccheck.program.machine import x86_64
+            except ImportError as error:
+                raise ProgramError(
+                    "reading x86-64 machine code needs the package iced-x86"
+                ) from error
             return x86_64.read_chunk(
                 x86_64.Source(
                     memory=NotedMemory(self.memory, self._constants_read),
@@ -418,7 +428,15 @@ class Walker:
                 keep_addresses=self.keep_addresses,
             )
         if machine == EM_AARCH64:
-            return aarch64.read_chunk(code, low - base, high - base, address - base, framed=framed)
+            return aarch64.read_chunk(
+                code,
+                low - base,
+                high - base,
+                address - base,
+                framed=framed,
+                constants=ConstantReader(self.memory, image, base, None),
+                keep_addresses=self.keep_addresses,
+            )
         raise ProgramError(f"machine code of ELF machine {machine} is not read")
 
     @staticmethod
@@ -476,6 +494,8 @@ class Walker:
         if self._shared_variables is not None:
             return self._shared_variables(image)
         if image not in self._constant:
+            from alloccheck.program.machine.globals_ import ConstantVariables
+
             self._constant[image] = ConstantVariables(image, self.images.images)
         return self._constant[image]
 
