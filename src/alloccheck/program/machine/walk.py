@@ -428,13 +428,14 @@ class Walker:
                 keep_addresses=self.keep_addresses,
             )
         if machine == EM_AARCH64:
+            noted = NotedMemory(self.memory, self._constants_read)
             return aarch64.read_chunk(
                 code,
                 low - base,
                 high - base,
                 address - base,
                 framed=framed,
-                constants=ConstantReader(self.memory, image, base, None),
+                constants=ConstantReader(noted, image, base, None),
                 keep_addresses=self.keep_addresses,
             )
         raise ProgramError(f"machine code of ELF machine {machine} is not read")
