@@ -15,9 +15,11 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
+from uuid import uuid4
 
 import alloccheck
 from alloccheck.binding import Bound
@@ -26,6 +28,7 @@ from alloccheck.compile.entry import value_entry_type
 from alloccheck.compile.job import (
     CompileJob,
     Configuration,
+    checked_options,
     parse_signature,
     require_jit_enabled,
 )
@@ -38,7 +41,7 @@ from alloccheck.verification import verify
 
 # isort: split
 import numba
-from numba.core import cgutils, imputils, registry, sigutils, typeinfer, types, typing
+from numba.core import cgutils, event, imputils, registry, sigutils, typeinfer, types, typing
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import ForceLiteralArg
 
@@ -182,8 +185,6 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
 
     def enable_caching(self) -> None:
         """Refuse: Numba's disk cache brings back code that was not checked."""
-        from alloccheck.compile.job import checked_options
-
         checked_options({"cache": True})
 
     def recompile(self) -> None:
@@ -234,18 +235,20 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
             job = CompileJob(
                 self.py_func, self, key, return_type, value_on_raise=self.value_on_raise
             )
-            try:
-                artifact = self._checked(job)
-            except ForceLiteralArg as request:
-                raise request.bind_fold_arguments(self._folded_types) from None
-            except Exception as error:
-                from alloccheck.check import translated
+            told = {"dispatcher": self, "args": key, "return_type": return_type}
+            with event.trigger_event("numba:compile", data=told):
+                try:
+                    artifact = self._checked(job)
+                except ForceLiteralArg as request:
+                    raise request.bind_fold_arguments(self._folded_types) from None
+                except Exception as error:
+                    from alloccheck.check import translated
 
-                ours = translated(job, error)
-                if ours is None:
-                    raise
-                raise ours from None
-            self._admit(key, artifact)
+                    ours = translated(job, error)
+                    if ours is None:
+                        raise
+                    raise ours from None
+                self._admit(key, artifact)
         return artifact.result.entry_point
 
     def _require_same_configuration(self, key: tuple[Any, ...]) -> None:
@@ -302,11 +305,25 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
 
     def _admit(self, key: tuple[Any, ...], artifact: Artifact) -> None:
         """Make an artifact callable from Python and from jitted code."""
-        self._artifacts[key] = artifact
+        self._artifacts[key] = replace(artifact, job=self._on_its_own(artifact.job))
         result = artifact.result
         if artifact.generator is not None:
             result = self._with_own_generator(artifact)
         self.add_overload(result)
+
+    def _on_its_own(self, job: CompileJob) -> CompileJob:
+        """Return a job's question in terms of its function.
+
+        An artifact that referred to the dispatcher that keeps it would delay, until the garbage
+        collector runs, that a function without references goes, and its code with it.
+        """
+        return replace(
+            job,
+            dispatcher=None,
+            options=checked_options(self.targetoptions),
+            locals=self.locals,
+            pipeline_class=self._compiler.pipeline_class,
+        )
 
     def _with_own_generator(self, artifact: Artifact) -> Any:
         """Let jitted code run an artifact's generator, by address.
@@ -318,7 +335,7 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         assert generator is not None
         found = result.signature.return_type
         own = types.Generator(
-            gen_func=result.entry_point,
+            gen_func=_OwnGenerator(uuid4().hex, result.entry_point),
             yield_type=found.yield_type,
             arg_types=found.arg_types,
             state_types=found.state_types,
@@ -390,14 +407,26 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         self._annotate(signature)
         return super().get_annotation_info(signature)
 
+    def get_metadata(self, signature: Any = None) -> Any:
+        """Return what Numba's pipeline noted, such as the times that its passes took."""
+        self._annotate(signature)
+        return super().get_metadata(signature)
+
+    def parallel_diagnostics(self, signature: Any = None, level: int = 1) -> None:
+        """Print what became of the parallel loops, as Numba's dispatcher does."""
+        self._annotate(signature)
+        super().parallel_diagnostics(signature, level)
+
     def _annotate(self, signature: Any) -> None:
-        from alloccheck.compile.artifact import annotation_of
+        from alloccheck.compile.artifact import told_of
 
         for key in self.overloads if signature is None else (signature,):
             result = self.overloads[key]
             if result.type_annotation is None:
-                annotation = annotation_of(self._artifacts[key].job)
-                self.overloads[key] = result._replace(type_annotation=annotation)
+                # It is made by compiling again: under other settings, it would tell of other code.
+                self._require_same_configuration(key)
+                annotation, metadata = told_of(replace(self._artifacts[key].job, dispatcher=self))
+                self.overloads[key] = result._replace(type_annotation=annotation, metadata=metadata)
 
     # --- pickling -------------------------------------------------------------------------------
 
@@ -448,6 +477,20 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
             self.compile(signature)
         self._can_compile = can_compile
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnGenerator:
+    """Tells the type of one artifact's generators from all others.
+
+    Types of signatures are pickled. In another process, this one means no code.
+    """
+
+    name: str
+    entry_point: Any = field(compare=False, repr=False, default=None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.name,)
 
 
 class VerifyingDispatcher(CheckedDispatcher):

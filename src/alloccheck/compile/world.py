@@ -23,6 +23,7 @@ from alloccheck.compile.contexts import (
 from alloccheck.compile.interrupts import safe_point
 from alloccheck.compile.isolation import TARGET, HermeticCPU, hermetic_target, inherited_flags
 from alloccheck.compile.job import CompileJob
+from alloccheck.compile.origin import is_of_libraries
 from alloccheck.compile.recursion import NothingKnown, RoundRecursion
 from alloccheck.errors import InterpreterRefused, Refused
 
@@ -33,6 +34,7 @@ from numba.core.compiler import Compiler
 from numba.core.compiler import Flags as CompilerFlags
 from numba.core.decorators import jit
 from numba.core.runtime import rtsys
+from numba.core.typing import templates
 from numba.np.ufunc.dufunc import DUFunc
 from numba.np.ufunc.gufunc import GUFunc
 from numba.np.ufunc.ufuncbuilder import UFuncDispatcher
@@ -416,7 +418,7 @@ class World:
         those that chose an overload's implementation. And the types of jitclasses.
         """
         for one in self.dispatchers:
-            if _is_of_numba(one.py_func):
+            if is_of_libraries(one.py_func):
                 continue
             # One that is inlined has no overloads, but what it calls may have changed as well.
             yield from plain_functions(one.py_func)
@@ -432,7 +434,7 @@ class World:
         for template, _ in self.memory.class_dicts:
             for name in ("_overload_func", "_definition_func"):
                 chooser = getattr(template, name, None)
-                if isinstance(chooser, python_types.FunctionType) and not _is_of_numba(chooser):
+                if isinstance(chooser, python_types.FunctionType) and not is_of_libraries(chooser):
                     yield from plain_functions(chooser)
 
     # --- counterparts -------------------------------------------------------------------------
@@ -535,10 +537,48 @@ class World:
             return value
         found = self._counterparts.get(id(value))
         if found is None:
-            copy = _copy_ufunc(value)
+            copy = self._copy_ufunc(value)
             self._counterparts[id(value)] = found = (value, copy)
             self._counterparts[id(copy)] = (copy, copy)
         return found[1]
+
+    def _copy_ufunc(self, original: Any) -> Any:
+        """Return a ufunc or stencil of this world, with the original's declarations."""
+        if not isinstance(original, DUFunc):
+            return _copy_other(original)
+        kernel = original._dispatcher
+        identity = original.identity
+        if identity is None and original.reorderable:
+            identity = "reorderable"
+        with self._declaring_here():
+            copy = DUFunc(
+                kernel.py_func,
+                identity=identity,
+                targetoptions={k: v for k, v in kernel.targetoptions.items() if k != "cache"},
+            )
+        if original._frozen:
+            for cres in kernel.overloads.values():
+                copy.add(cres.signature)
+            copy.disable_compile()
+        return copy
+
+    @contextmanager
+    def _declaring_here(self) -> Iterator[None]:
+        """Keep what is registered in the block to this world, which knows it at once.
+
+        A ufunc registers overloads of its own, for its attributes and methods.
+        """
+        shared, own = templates.builtin_registry, templates.Registry()
+        items = templates.RegistryLoader.registry_items
+        before = {name: len(getattr(shared, name)) for name in items}
+        try:
+            yield
+        finally:
+            for name, length in before.items():
+                listed = getattr(shared, name)
+                getattr(own, name).extend(listed[length:])
+                del listed[length:]
+        self.typing_context.install_registry(own)
 
     # --- what a compile leaves ------------------------------------------------------------------
 
@@ -649,7 +689,7 @@ class World:
         return tuple(
             cres.type_annotation
             for one in self.dispatchers
-            if not _is_of_numba(one.py_func)
+            if not is_of_libraries(one.py_func)
             for cres in one.overloads.values()
             if cres.type_annotation is not None and id(cres.library) in linked
         )
@@ -672,15 +712,6 @@ def _forget_traceback(error: BaseException | None) -> None:
         error.__traceback__ = None
         _forget_traceback(error.__cause__)
         error = error.__context__
-
-
-def _is_of_numba(function: Any) -> bool:
-    """Tell whether a Python function belongs to Numba, whose functions nobody rebinds.
-
-    Functions that Numba makes of inner functions have no module: they are the user's.
-    """
-    module = function.__module__ or ""
-    return module.startswith("numba.") and not module.startswith("numba.tests.")
 
 
 def _linked(library: Any) -> set[int]:
@@ -729,20 +760,8 @@ def _copy_function(function: Any) -> Any:
     return copy
 
 
-def _copy_ufunc(original: Any) -> Any:
-    """Return a ufunc or stencil of the current world, with the original's declarations."""
-    if isinstance(original, DUFunc):
-        kernel = original._dispatcher
-        copy = DUFunc(
-            kernel.py_func,
-            identity=original.identity,
-            targetoptions={k: v for k, v in kernel.targetoptions.items() if k != "cache"},
-        )
-        if original._frozen:
-            for cres in kernel.overloads.values():
-                copy.add(cres.signature)
-            copy.disable_compile()
-        return copy
+def _copy_other(original: Any) -> Any:
+    """Return a generalised ufunc or stencil of the current world, declared as the original is."""
     if isinstance(original, GUFunc):
         builder = original.gufunc_builder
         copy = GUFunc(
