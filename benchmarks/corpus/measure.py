@@ -19,10 +19,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.process import PREFIX, ROOT
+from benchmarks.process import ROOT
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
+DRIVERS = "benchmarks.corpus"
+"""The module that runs the drivers."""
 PACKAGES = (
     "antropy",
     "csr",
@@ -69,13 +71,13 @@ def times(package: str) -> dict[str, Any]:
     """Run a driver plainly and under the audit, twice each, in alternation; keep the faster."""
     found: dict[str, list[float]] = {"plain": [], "audit": [], "plain cpu": [], "audit cpu": []}
     for _ in range(2):
-        done, wall, cpu = _python("-m", "benchmarks.corpus", package)
+        done, wall, cpu = _python("-m", DRIVERS, package)
         if done.returncode:
             raise RuntimeError(f"{package}: the driver failed:\n{done.stderr[-2000:]}")
         found["plain"].append(wall)
         found["plain cpu"].append(cpu)
         with tempfile.NamedTemporaryFile(suffix=".txt") as file:
-            words = ("--output", file.name, "-m", "benchmarks.corpus", package)
+            words = ("--output", file.name, "-m", DRIVERS, package)
             done, wall, cpu = _python("-m", "alloccheck", "audit", *words)
             last = Path(file.name).read_text().strip().splitlines()[-1]
         said = re.search(r"; ([0-9.]+) s CPU of analysis", last)
@@ -89,12 +91,22 @@ def times(package: str) -> dict[str, Any]:
 
 def confirmed(package: str) -> list[dict[str, Any]]:
     """Return each function's verdict, and what the counter saw of the proved ones."""
-    done, _, _ = _python("-m", "benchmarks.corpus.confirm", package)
-    for line in reversed(done.stdout.splitlines()):
-        if line.startswith(PREFIX):
-            functions: list[dict[str, Any]] = json.loads(line.removeprefix(PREFIX))["functions"]
-            return functions
-    raise RuntimeError(f"{package}: no result:\n{done.stderr[-3000:]}")
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        words = ("--confirm", "--format", "json", "--output", file.name)
+        done, _, _ = _python("-m", "alloccheck", "audit", *words, "-m", DRIVERS, package)
+        try:
+            found = json.loads(Path(file.name).read_text())
+        except json.JSONDecodeError:
+            raise RuntimeError(f"{package}: no result:\n{done.stderr[-3000:]}") from None
+    if found["problems"]:
+        raise RuntimeError(f"{package}: {found['problems']}\n{done.stderr[-3000:]}")
+    kept = ("function", "signature", "kind", "verdict", "reason")
+    return [
+        {**{name: one[name] for name in kept}, "counted": one["counted"]}
+        if one["counted"] is not None
+        else {name: one[name] for name in kept}
+        for one in found["functions"]
+    ]
 
 
 def _merge(package: str, key: str, value: Any) -> None:

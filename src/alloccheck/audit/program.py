@@ -123,7 +123,9 @@ def _entry_point(name: str) -> importlib.metadata.EntryPoint | None:
 
 
 def run(
-    command: Command, compiled_one: Callable[[Sequence[Compiled]], None] | None = None
+    command: Command,
+    compiled_one: Callable[[Sequence[Compiled]], None] | None = None,
+    first_call: Callable[[Any, tuple[Any, ...]], None] | None = None,
 ) -> Outcome:
     """Run a program to its end and return what was recorded.
 
@@ -133,6 +135,8 @@ def run(
         The program.
     compiled_one : callable, optional
         Called with all that was recorded, after each outermost compile.
+    first_call : callable, optional
+        As `Recorder` takes it.
 
     Returns
     -------
@@ -145,7 +149,7 @@ def run(
     document = alloccheck.__doc__
     # pytest warns of plugins that were imported before it; this one has no asserts to rewrite.
     alloccheck.__doc__ = f"{document}\n\nPYTEST_DONT_REWRITE\n"
-    with _recording(compiled_one) as recorder:
+    with _recording(compiled_one, first_call) as recorder:
         try:
             _execute(command)
         except SystemExit as end:
@@ -198,14 +202,21 @@ def _execute(command: Command) -> None:
 class _Late:
     """A recorder that opens when Numba is there."""
 
-    def __init__(self, compiled_one: Callable[[Sequence[Compiled]], None] | None) -> None:
+    def __init__(
+        self,
+        compiled_one: Callable[[Sequence[Compiled]], None] | None,
+        first_call: Callable[[Any, tuple[Any, ...]], None] | None,
+    ) -> None:
         self._recorder: Any = None
         self._compiled_one = compiled_one
+        self._first_call = first_call
 
     def open(self) -> None:
         if self._recorder is None:
             recording: Any = importlib.import_module("alloccheck.compile.recording")
-            self._recorder = recording.Recorder(compiled_one=self._tell)
+            self._recorder = recording.Recorder(
+                compiled_one=self._tell, first_call=self._first_call
+            )
             self._recorder.__enter__()
 
     def _tell(self) -> None:
@@ -228,8 +239,9 @@ class _Late:
 @contextlib.contextmanager
 def _recording(
     compiled_one: Callable[[Sequence[Compiled]], None] | None,
+    first_call: Callable[[Any, tuple[Any, ...]], None] | None,
 ) -> Iterator[_Late]:
-    late = _Late(compiled_one)
+    late = _Late(compiled_one, first_call)
     if "numba" in sys.modules:
         late.open()
         finder = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alloccheck.audit import workers
@@ -13,6 +14,7 @@ from alloccheck.effects import Guarantee
 
 if TYPE_CHECKING:
     from alloccheck.analysis.contracts import Contract
+    from alloccheck.audit.counter import OwnCalls
     from alloccheck.compile.recording import Compiled
 
 
@@ -25,6 +27,7 @@ def audit(
     first_call: str = "prepare",
     processes: int = 2,
     timeout: float = 300.0,
+    confirm: bool = False,
 ) -> Audit:
     """Run a program and prove everything that Numba compiled for it.
 
@@ -45,12 +48,21 @@ def audit(
         runs; 0: in this one.
     timeout : float
         Seconds for one analysis.
+    confirm : bool
+        Also run what was proved, in a process that runs the program once more, and count.
 
     Returns
     -------
     Audit
         Nothing is raised for what the program or a function does.
+
+    Raises
+    ------
+    OracleUnavailable, UsageError
+        When `confirm` is asked for where nothing can be counted.
     """
+    own = _prepared_to_count() if confirm else None
+    folder = str(Path.cwd())
     pool: workers.Pool[Compiled, Row] = workers.Pool(
         lambda one: judge(one, guarantee, contracts, first_call),
         unjudged,
@@ -65,7 +77,7 @@ def audit(
         known = len(compiled)
         pool.offer()
 
-    outcome = run(command, compiled_one)
+    outcome = run(command, compiled_one, own.note if own is not None else None)
     problems = [outcome.failure] if outcome.failure else []
     problems += [f"not everything was recorded: {fault}" for fault in outcome.faults]
     pool.items.extend(one for one in outcome.compiled[known:] if _wanted(one, only))
@@ -73,8 +85,38 @@ def audit(
         among = f" of {', '.join(only)}" if only else ""
         problems.append(f"the program compiled no function{among} with Numba")
     rows = pool.finish()
+    if own is not None:
+        from alloccheck.audit.counter import Question, counted
+        from alloccheck.audit.replay import Program, names_of
+
+        names = dict(zip(map(id, outcome.compiled), names_of(outcome.compiled), strict=True))
+        rows = counted(
+            Question(Program(command, folder), guarantee, first_call, timeout),
+            pool.items,
+            [names[id(one)] for one in pool.items],
+            rows,
+            own,
+        )
+        problems += [
+            f"PROOF REFUTED: {row.function}{row.signature}: {row.counted}; this is a bug in "
+            "alloccheck, please report it with the function"
+            for row in rows
+            if row.counted is not None and row.counted.refuted
+        ]
     rows.sort(key=lambda row: (row.file, row.line, row.function, row.signature, row.kind))
     return Audit(str(command), str(guarantee), tuple(_distinct(rows)), tuple(problems))
+
+
+def _prepared_to_count() -> OwnCalls:
+    """Refuse before the program runs what cannot be done after it."""
+    from alloccheck.audit.counter import OwnCalls
+    from alloccheck.confirm.strategies import require_hypothesis
+    from alloccheck.oracle import default_oracle
+
+    require_hypothesis()
+    default_oracle().start()
+    default_oracle().close()
+    return OwnCalls()
 
 
 def _wanted(one: Compiled, only: Sequence[str]) -> bool:

@@ -49,14 +49,14 @@ class Plan:
         Of the overload; None: that of the arguments.
     entry : {"numba", "c"}
         Which native entry.
-    digest : str
-        Of the machine code that the report speaks of.
+    digest : str or None
+        Of the machine code that the report speaks of; None: what is made there sees to it.
     """
 
     made: Any
     signature: str | None
     entry: Any
-    digest: str
+    digest: str | None
 
 
 @dataclass(slots=True)
@@ -166,10 +166,10 @@ def _try(
     except RemoteError as error:
         tally.note = f"the helper process could not run it: {_first_line(error)}"
         return
-    if counts.digest is not None and counts.digest != plan.digest:
+    if None not in (counts.digest, plan.digest) and counts.digest != plan.digest:
         tally.note = (
-            f"the helper process made other machine code ({counts.digest[:12]}, not "
-            f"{plan.digest[:12]}), of which the report says nothing"
+            f"the helper process made other machine code ({str(counts.digest)[:12]}, not "
+            f"{str(plan.digest)[:12]}), of which the report says nothing"
         )
         return
     tally.inputs += 1

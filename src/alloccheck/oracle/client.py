@@ -122,7 +122,8 @@ class Oracle:
         calls : int
             How often. The same argument objects serve all calls, as in a running loop.
         signature : str, optional
-            Take the overload for these types instead of the arguments' own.
+            Take the overload for these types instead of the arguments' own; `ONLY`: the only one
+            that there is.
         fresh : bool
             Make the arguments anew for each call.
         entry : {"numba", "c"}
