@@ -44,7 +44,7 @@ class OwnCalls:
 
 
 @dataclass(frozen=True)
-class Question:
+class Count:
     """What the counter needs to know about an audit.
 
     Parameters
@@ -66,7 +66,7 @@ class Question:
 
 
 def counted(
-    question: Question,
+    question: Count,
     compiled: Sequence[Compiled],
     names: Sequence[str],
     rows: Sequence[Row],
@@ -111,7 +111,7 @@ def counted(
 
 
 def _measured(
-    question: Question, oracle: Oracle, row: Row, one: Compiled, name: str, *, generated: bool
+    question: Count, oracle: Oracle, row: Row, one: Compiled, name: str, *, generated: bool
 ) -> Counted:
     from alloccheck.confirm.names import caller_types
     from alloccheck.confirm.strategies import arguments, sendable

@@ -16,7 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from alloccheck.audit.judge import proved_again
-from alloccheck.audit.program import Command, run
+from alloccheck.audit.program import Command, Late, run
 from alloccheck.effects import Guarantee
 from alloccheck.errors import UsageError
 from alloccheck.oracle import encoding
@@ -220,7 +220,7 @@ def _replayed(program: Program) -> dict[str, Compiled]:
     Dispatcher.enable_caching = _no_disk_cache
     os.chdir(program.folder)
     sys.stdout = sys.stderr
-    outcome = run(program.command, first_call=_first_call)
+    outcome = run(program.command, Late(first_call=_first_call))
     return dict(zip(names_of(outcome.compiled), outcome.compiled, strict=True))
 
 

@@ -36,12 +36,15 @@ class Audit:
         By file, line, function and signature.
     problems : tuple of str
         What went wrong apart from single functions: the program failed, nothing was compiled.
+    processes : int
+        How many processes of the program compiled what is told of, its own among them.
     """
 
     program: str
     guarantee: str
     rows: tuple[Row, ...]
     problems: tuple[str, ...] = ()
+    processes: int = 1
 
     @property
     def exit_code(self) -> int:
@@ -76,6 +79,7 @@ def audit_to_json(audit: Audit) -> str:
         "exit_code": audit.exit_code,
         "program": audit.program,
         "guarantee": audit.guarantee,
+        "processes": audit.processes,
         "counts": audit.counts,
         "problems": list(audit.problems),
         "functions": [_function(row) for row in audit.rows],
@@ -121,7 +125,8 @@ def audit_to_text(audit: Audit, *, color: bool = False, width: int = 100) -> str
     counts = [f"{count} {verdict}" for verdict, count in audit.counts.items() if count]
     seconds = sum(row.seconds for row in audit.rows)
     parts.append(
-        f"{len(audit.rows)} functions compiled for {audit.program}, asked {audit.guarantee}: "
+        f"{len(audit.rows)} functions compiled for {audit.program}{_in(audit.processes)}, asked "
+        f"{audit.guarantee}: "
         + (", ".join(counts) or "nothing to check")
         + (f"; {seconds:.1f} s CPU of analysis" if audit.rows else "")
     )
@@ -129,6 +134,10 @@ def audit_to_text(audit: Audit, *, color: bool = False, width: int = 100) -> str
     if counted:
         parts.append(_sum_of(counted))
     return "\n".join(parts)
+
+
+def _in(processes: int) -> str:
+    return "" if processes == 1 else f" in {processes} processes"
 
 
 def _sum_of(counted: Sequence[Counted]) -> str:
