@@ -72,11 +72,13 @@ def test_processes_of_multiprocessing_are_followed(folder, method):
     assert found["processes"] == 2
 
 
-def test_a_program_that_another_starts_is_followed_and_not_waited_for(folder):
+@pytest.mark.parametrize("customised", [True, False])
+def test_a_program_that_another_starts_is_followed_and_not_waited_for(folder, customised):
     """Its output ends with it, though its copy still analyses; its own customisation is run."""
-    (folder / "sitecustomize.py").write_text("import sys\nsys.customised = True\n")
+    if customised:
+        (folder / "sitecustomize.py").write_text("import sys\nsys.customised = True\n")
     (folder / "inner.py").write_text(
-        "import sys\nassert sys.customised\nimport kernels\n"
+        f"import sys\nassert hasattr(sys, 'customised') == {customised}\nimport kernels\n"
         "assert not any('follow' in one for one in sys.path)\nprint(kernels.clean(2))\n"
     )
     (folder / "prog.py").write_text(

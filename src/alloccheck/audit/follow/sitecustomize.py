@@ -36,9 +36,11 @@ class _Numba(importlib.abc.MetaPathFinder):
 sys.path[:] = [one for one in sys.path if os.path.realpath(one or ".") != _HERE]
 if os.environ.get("ALLOCCHECK_AUDIT"):
     sys.meta_path.insert(0, _Numba())
-sys.modules.pop("sitecustomize", None)
+_this = sys.modules.pop("sitecustomize")
 try:
     importlib.import_module("sitecustomize")
 except ImportError as missing:
     if missing.name != "sitecustomize":
         raise
+    # The import system expects to find what it has loaded.
+    sys.modules["sitecustomize"] = _this
