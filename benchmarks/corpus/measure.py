@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import importlib.metadata
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,11 @@ from benchmarks.process import ROOT
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
+PAGE = HERE / "README.md"
 DRIVERS = "benchmarks.corpus"
 """The module that runs the drivers."""
+PATH = (ROOT / "src", ROOT)
+"""What the programs may import."""
 PACKAGES = (
     "antropy",
     "csr",
@@ -46,7 +51,7 @@ def _python(*words: str) -> tuple[subprocess.CompletedProcess[str], float, float
     with tempfile.TemporaryDirectory() as cache:
         settings = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+            "PYTHONPATH": os.pathsep.join(map(str, PATH)),
             "NUMBA_CACHE_DIR": cache,
             "MPLBACKEND": "agg",
         }
@@ -109,6 +114,14 @@ def confirmed(package: str) -> list[dict[str, Any]]:
     ]
 
 
+def version(package: str) -> str:
+    """Return the installed version of the package that a driver is about; empty when none is."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
 def _merge(package: str, key: str, value: Any) -> None:
     file = RESULTS / f"{package}.json"
     known = json.loads(file.read_text()) if file.exists() else {}
@@ -124,7 +137,7 @@ def tables() -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     total: collections.Counter[str] = collections.Counter()
-    undecided: list[str] = []
+    told: list[str] = []
     cost = [
         "| package | plain run, s | with the audit, s | ratio | CPU ratio |",
         "|---|---|---|---|---|",
@@ -135,11 +148,7 @@ def tables() -> str:
         row = _row(data.get("functions", []))
         total.update(row)
         lines.append(_line(file.stem, row))
-        undecided += [
-            f"- `{one['function']}`: {one['reason']}"
-            for one in data.get("functions", [])
-            if one["verdict"] == "undecided"
-        ]
+        told += _told(data.get("functions", []))
         measured = data.get("times")
         if measured:
             sums.update(measured)
@@ -147,8 +156,23 @@ def tables() -> str:
     lines.append(_line("**total**", total))
     if sums:
         cost.append(_cost("**total**", sums))
-    reasons = "\n".join(undecided) if undecided else "Nothing was left undecided."
+    reasons = "\n".join(told)
+    if not total["undecided"]:
+        reasons = f"Nothing was left undecided.\n\n{reasons}".rstrip()
     return "\n".join(lines) + "\n\n" + reasons + "\n\n" + "\n".join(cost) + "\n"
+
+
+def _told(functions: list[dict[str, Any]]) -> list[str]:
+    """Return a line for each function that was not decided, or proved and not run."""
+    lines = []
+    for one in functions:
+        if one["verdict"] == "undecided":
+            lines.append(f"- `{one['function']}` was left undecided: {one['reason']}")
+        elif one["verdict"] == "proved" and not one["counted"]["returned"]:
+            arguments = one["signature"][one["signature"].find("(") :]
+            why = one["counted"]["note"] or "no input returned"
+            lines.append(f"- `{one['function']}{arguments}` was not run: {why}")
+    return lines
 
 
 def _row(functions: list[dict[str, Any]]) -> dict[str, int]:
@@ -178,21 +202,21 @@ def _cost(name: str, data: Any) -> str:
 
 
 def write_tables() -> None:
-    page = HERE / "README.md"
-    text = page.read_text()
+    text = PAGE.read_text()
     begin, end = "<!-- begin results -->\n", "<!-- end results -->\n"
     head, _, rest = text.partition(begin)
     tail = rest.partition(end)[2]
-    page.write_text(head + begin + tables() + end + tail)
+    PAGE.write_text(head + begin + tables() + end + tail)
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("packages", nargs="*", help="default: all")
     parser.add_argument("--only", choices=["times", "functions"], help="measure one thing alone")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     RESULTS.mkdir(exist_ok=True)
     for package in options.packages or PACKAGES:
+        _merge(package, "version", version(package))
         if options.only != "times":
             _merge(package, "functions", confirmed(package))
         if options.only != "functions":

@@ -147,7 +147,14 @@ def _measured(
         else:
             given = [(made_by(replay.own_arguments, words, name),)]
         tally = run(
-            oracle, plan, given, strategy, seen, examples=EXAMPLES, cold_timeout=question.timeout
+            oracle,
+            plan,
+            given,
+            strategy,
+            seen,
+            examples=EXAMPLES,
+            cold_timeout=question.timeout,
+            patient=False,
         )
     except OracleUnavailable:
         raise

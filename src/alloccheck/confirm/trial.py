@@ -84,6 +84,7 @@ def run(
     timeout: float = CALL_TIMEOUT,
     cold_timeout: float = COLD_TIMEOUT,
     budget: float = BUDGET,
+    patient: bool = True,
 ) -> Tally:
     """Try inputs until there are no more, or time is up.
 
@@ -106,6 +107,9 @@ def run(
         Seconds for one input; and for one for which the helper process must compile first.
     budget : float
         Seconds for all.
+    patient : bool
+        Go on after the first crash or call without end, although inputs have returned: right
+        where the helper process is ready again soon.
 
     Raises
     ------
@@ -123,7 +127,8 @@ def run(
         lost = tally.crashed, tally.late
         _try(oracle, plan, given, seen, tally, timeout if tally.warm else cold_timeout)
         tally.warm = (tally.crashed, tally.late) == lost
-        if tally.crashed >= MOST_CRASHES or tally.late >= MOST_LATE:
+        enough = not patient and tally.returned > 0 and not tally.warm
+        if enough or tally.crashed >= MOST_CRASHES or tally.late >= MOST_LATE:
             tally.note = tally.note or "stopped because of these"
         elif time.monotonic() > end:
             tally.note = f"stopped after {budget:g} s"
