@@ -72,10 +72,10 @@ def _cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def times(package: str) -> dict[str, Any]:
-    """Run a driver plainly and under the audit, twice each, in alternation; keep the faster."""
+def times(package: str, repeat: int) -> dict[str, Any]:
+    """Run a driver plainly and under the audit, in alternation; keep the fastest of each."""
     found: dict[str, list[float]] = {"plain": [], "audit": [], "plain cpu": [], "audit cpu": []}
-    for _ in range(2):
+    for _ in range(repeat):
         done, wall, cpu = _python("-m", DRIVERS, package)
         if done.returncode:
             raise RuntimeError(f"{package}: the driver failed:\n{done.stderr[-2000:]}")
@@ -84,10 +84,10 @@ def times(package: str) -> dict[str, Any]:
         with tempfile.NamedTemporaryFile(suffix=".txt") as file:
             words = ("--output", file.name, "-m", DRIVERS, package)
             done, wall, cpu = _python("-m", "alloccheck", "audit", *words)
-            last = Path(file.name).read_text().strip().splitlines()[-1]
-        said = re.search(r"; ([0-9.]+) s CPU of analysis", last)
+            text = Path(file.name).read_text()
+        said = re.search(r"; ([0-9.]+) s CPU of analysis", text)
         if said is None or "error:" in done.stderr:
-            raise RuntimeError(f"{package}: {last}\n{done.stderr[-2000:]}")
+            raise RuntimeError(f"{package}: {text[-300:]}\n{done.stderr[-2000:]}")
         found["audit"].append(wall)
         # The copies that analyse are no children of the command.
         found["audit cpu"].append(cpu + float(said[1]))
@@ -213,6 +213,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("packages", nargs="*", help="default: all")
     parser.add_argument("--only", choices=["times", "functions"], help="measure one thing alone")
+    parser.add_argument("--repeat", type=int, default=2, help="runs of which times are taken")
     options = parser.parse_args(words)
     RESULTS.mkdir(exist_ok=True)
     for package in options.packages or PACKAGES:
@@ -220,7 +221,7 @@ def main(words: Sequence[str] | None = None) -> None:
         if options.only != "times":
             _merge(package, "functions", confirmed(package))
         if options.only != "functions":
-            _merge(package, "times", times(package))
+            _merge(package, "times", times(package, options.repeat))
         write_tables()
         print(package, "done", flush=True)
 
