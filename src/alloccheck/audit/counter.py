@@ -94,19 +94,35 @@ def counted(
     proved = [number for number, row in enumerate(rows) if row.verdict == "proved"]
     with Oracle(timeout=question.timeout) as oracle:
         oracle.start()
-        # The program's own calls first: generated ones may crash the process, which then has to
-        # run the program again.
-        for number in proved:
-            found[number] = Counted(note="no call from Python, and no generated arguments")
-            if compiled[number] in own:
-                found[number] = _measured(
-                    question, oracle, rows[number], compiled[number], names[number], generated=False
-                )
-        for number in proved:
-            more = _measured(
-                question, oracle, rows[number], compiled[number], names[number], generated=True
+
+        def measured(number: int, *, generated: bool) -> Counted:
+            return _measured(
+                question,
+                oracle,
+                rows[number],
+                compiled[number],
+                names[number],
+                generated=generated,
             )
+
+        # Generated inputs may crash the process, which then has to run the program again. So the
+        # program's own calls come first, then functions that have none, and then, as long as it
+        # costs no such run, generated inputs of the others.
+        for number in proved:
+            if compiled[number] in own:
+                found[number] = measured(number, generated=False)
+        others = []
+        for number in proved:
+            known = found[number]
+            if known is not None and known.returned:
+                others.append(number)
+                continue
+            found[number] = _sum(known, measured(number, generated=True))
+        for number in others:
+            more = measured(number, generated=True)
             found[number] = _sum(found[number], more)
+            if more.crashed or more.late:
+                break
     return [dataclasses.replace(row, counted=one) for row, one in zip(rows, found, strict=True)]
 
 
