@@ -119,10 +119,14 @@ def of_range(n):
 def kernel(a, b):
     return a + b
 
-@guvectorize(["(float64[:], float64[:])"], "(n)->(n)")
+@njit(cache=True)
+def cached(x):
+    return 2 * x
+
+@guvectorize(["(float64[:], float64[:])"], "(n)->(n)", cache=True)
 def core(a, out):
     for i in range(a.size):
-        out[i] = 2 * a[i]
+        out[i] = cached(a[i])
 
 @njit
 def of_record(r):
@@ -189,7 +193,17 @@ def test_each_proof_is_run_or_it_is_said_why_not(confirmed):
     names = {one["function"].partition(":")[2] for one in proved}
     assert names >= {
         *("of_pair", "pair_from_python", "named", "named_inside", "callee", "higher", "defaults"),
-        *("Sum.add", "mode", "modes", "second", "of_literals", "of_range", "kernel", "core"),
+        *(
+            "Sum.add",
+            "mode",
+            "modes",
+            "second",
+            "of_literals",
+            "of_range",
+            "kernel",
+            "core",
+            "cached",
+        ),
         *("of_record", "overlapping"),
     }
 

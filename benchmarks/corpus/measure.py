@@ -168,9 +168,9 @@ def _told(functions: list[dict[str, Any]]) -> list[str]:
     for one in functions:
         if one["verdict"] == "undecided":
             lines.append(f"- `{one['function']}` was left undecided: {one['reason']}")
-        elif one["verdict"] == "proved" and not one["counted"]["returned"]:
+        elif one["verdict"] == "proved" and not one["counted"].get("returned"):
             arguments = one["signature"][one["signature"].find("(") :]
-            why = one["counted"]["note"] or "no input returned"
+            why = one["counted"].get("note") or "no input returned"
             lines.append(f"- `{one['function']}{arguments}` was not run: {why}")
     return lines
 

@@ -214,10 +214,13 @@ _calls: dict[tuple[int, str], Kept | None] = {}
 @cache
 def _replayed(program: Program) -> dict[str, Compiled]:
     """Run the program, once in this process."""
+    from numba.core.ccallback import CFunc
     from numba.core.dispatcher import Dispatcher
+    from numba.np.ufunc.ufuncbuilder import UFuncDispatcher
 
     # What is loaded from the disk cache is not compiled, and its callees are not seen.
-    Dispatcher.enable_caching = _no_disk_cache
+    for one in (Dispatcher, UFuncDispatcher, CFunc):
+        one.enable_caching = _no_disk_cache
     os.chdir(program.folder)
     sys.stdout = sys.stderr
     outcome = run(program.command, Late(first_call=_first_call))
