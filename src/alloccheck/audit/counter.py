@@ -8,6 +8,7 @@ rows, plans and tallies; nothing of how counting works.
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -92,7 +93,10 @@ def counted(
     """
     found = [row.counted for row in rows]
     proved = [number for number, row in enumerate(rows) if row.verdict == "proved"]
-    with Oracle(timeout=question.timeout) as oracle:
+    with (
+        tempfile.TemporaryDirectory(prefix="alloccheck-replay-") as folder,
+        Oracle(timeout=question.timeout, environment={"NUMBA_CACHE_DIR": folder}) as oracle,
+    ):
         oracle.start()
 
         def measured(number: int, *, generated: bool) -> Counted:

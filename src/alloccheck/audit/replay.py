@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from alloccheck.audit.judge import proved_again
 from alloccheck.audit.program import Command, Late, run
 from alloccheck.effects import Guarantee
 from alloccheck.errors import UsageError
 from alloccheck.oracle import encoding
-from alloccheck.oracle.references import FunctionReference, Spread, resolve
+from alloccheck.oracle.references import Spread
 
 if TYPE_CHECKING:
     from alloccheck.compile.recording import Compiled
@@ -140,7 +143,7 @@ class Kept:
 
     def made(self) -> list[Any]:
         """Return the arguments."""
-        found = encoding.decode(self.encoded, _make)
+        found = encoding.decode(self.encoded)
         for position, value in self.own.items():
             found[position] = _copied(value)
         return found
@@ -166,26 +169,31 @@ def keep(arguments: Sequence[Any]) -> Kept | None:
     """
     plain, own = list(arguments), {}
     for position, value in enumerate(plain):
-        try:
-            one = encoding.encode([value])
-        except UsageError:
+        if not _is_data(value):
             own[position], plain[position] = _copied(value), None
-            continue
-        if sum(map(len, one.blobs)) > MOST_BYTES:
+        elif sum(map(len, encoding.encode([value]).blobs)) > MOST_BYTES:
             return None
     return Kept(encoding.encode(plain), own)
 
 
+def _is_data(value: Any) -> bool:
+    """Tell whether a value is nothing but data: functions and classes are not to be looked up."""
+    kind = type(value)
+    if kind in (tuple, list):
+        return all(map(_is_data, value))
+    if isinstance(value, np.generic) or kind in (np.ndarray, np.recarray):
+        return not value.dtype.hasobject
+    return value is None or kind in (bool, int, float, complex, str, bytes)
+
+
 def _copied(value: Any) -> Any:
-    """Return a copy of a typed container; anything else as it is."""
-    if type(value).__module__.startswith("numba.typed"):
+    """Return a copy of what can be copied safely; anything else as it is."""
+    if type(value).__module__.startswith("numba.typed") or type(value) is np.ndarray:
         return value.copy()
+    if isinstance(value, tuple):
+        parts = map(_copied, value)
+        return value._make(parts) if hasattr(value, "_make") else tuple(parts)
     return value
-
-
-def _make(reference: FunctionReference, arguments: tuple[Any, ...] | None) -> Any:
-    found = resolve(reference)
-    return found if arguments is None else found(*arguments)
 
 
 class Subject:
@@ -214,21 +222,15 @@ _calls: dict[tuple[int, str], Kept | None] = {}
 @cache
 def _replayed(program: Program) -> dict[str, Compiled]:
     """Run the program, once in this process."""
-    from numba.core.ccallback import CFunc
-    from numba.core.dispatcher import Dispatcher
-    from numba.np.ufunc.ufuncbuilder import UFuncDispatcher
+    from numba.core import config
 
     # What is loaded from the disk cache is not compiled, and its callees are not seen.
-    for one in (Dispatcher, UFuncDispatcher, CFunc):
-        one.enable_caching = _no_disk_cache
+    os.environ["NUMBA_CACHE_DIR"] = tempfile.mkdtemp(dir=os.environ.get("NUMBA_CACHE_DIR"))
+    config.reload_config()
     os.chdir(program.folder)
     sys.stdout = sys.stderr
     outcome = run(program.command, Late(first_call=_first_call))
     return dict(zip(names_of(outcome.compiled), outcome.compiled, strict=True))
-
-
-def _no_disk_cache(self: Any) -> None:
-    """Stand for `enable_caching`."""
 
 
 def _first_call(dispatcher: Any, given: tuple[Any, ...]) -> None:
