@@ -146,3 +146,16 @@ def test_the_environment_is_put_back(folder, monkeypatch):
     )
     assert dict(os.environ) == before
     assert "sitecustomize" not in sys.modules or "follow" not in str(sys.modules["sitecustomize"])
+
+
+@pytest.mark.usefixtures("alloccheck_oracle")
+def test_the_measuring_process_is_not_followed(folder):
+    """What it compiles to count is not the program's."""
+    (folder / "prog.py").write_text(
+        "from alloccheck.oracle import count_effects\n"
+        "import kernels\nkernels.here(1)\n"
+        "assert count_effects(kernels.clean, 2).allocations == 0\n"
+    )
+    found, seen = verdicts(audit("--format", "json", "prog.py", cwd=folder))
+    assert (found["problems"], found["processes"]) == ([], 1)
+    assert seen == {"here": "proved"}
