@@ -208,6 +208,7 @@ def test_calls_without_end_and_crashes_cost_their_input_alone():
             cold_timeout=120.0,
         )
         assert (tally.inputs, tally.returned, tally.late) == (3, 2, 1)
+        process = oracle.pid
         far = (np.zeros(2), 1 << 45)
         tally = run(
             oracle,
@@ -217,6 +218,7 @@ def test_calls_without_end_and_crashes_cost_their_input_alone():
             lambda *seen: None,
             cold_timeout=120.0,
         )
+        assert oracle.pid == process
     assert (tally.returned, tally.crashed) == (2, 3)
     assert tally.note
 

@@ -109,24 +109,13 @@ def counted(
                 generated=generated,
             )
 
-        # Generated inputs may crash the process, which then has to run the program again. So the
-        # program's own calls come first, then functions that have none, and then, as long as it
-        # costs no such run, generated inputs of the others.
+        # The program's own calls first: if a generated one crashes the process in spite of all,
+        # it has to run the program again.
         for number in proved:
             if compiled[number] in own:
                 found[number] = measured(number, generated=False)
-        others = []
         for number in proved:
-            known = found[number]
-            if known is not None and known.returned:
-                others.append(number)
-                continue
-            found[number] = _sum(known, measured(number, generated=True))
-        for number in others:
-            more = measured(number, generated=True)
-            found[number] = _sum(found[number], more)
-            if more.crashed or more.late:
-                break
+            found[number] = _sum(found[number], measured(number, generated=True))
     return [dataclasses.replace(row, counted=one) for row, one in zip(rows, found, strict=True)]
 
 
@@ -174,7 +163,6 @@ def _measured(
             seen,
             examples=EXAMPLES,
             cold_timeout=question.timeout,
-            patient=False,
         )
     except OracleUnavailable:
         raise

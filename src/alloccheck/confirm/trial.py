@@ -84,7 +84,6 @@ def run(
     timeout: float = CALL_TIMEOUT,
     cold_timeout: float = COLD_TIMEOUT,
     budget: float = BUDGET,
-    patient: bool = True,
 ) -> Tally:
     """Try inputs until there are no more, or time is up.
 
@@ -107,9 +106,6 @@ def run(
         Seconds for one input; and for one for which the helper process must compile first.
     budget : float
         Seconds for all.
-    patient : bool
-        Go on after the first crash or call without end, although inputs have returned: right
-        where the helper process is ready again soon.
 
     Raises
     ------
@@ -124,11 +120,8 @@ def run(
     def one(given: tuple[Any, ...]) -> None:
         if tally.note:
             return
-        lost = tally.crashed, tally.late
-        _try(oracle, plan, given, seen, tally, timeout if tally.warm else cold_timeout)
-        tally.warm = (tally.crashed, tally.late) == lost
-        enough = not patient and tally.returned > 0 and not tally.warm
-        if enough or tally.crashed >= MOST_CRASHES or tally.late >= MOST_LATE:
+        tally.warm = _try(oracle, plan, given, seen, tally, timeout if tally.warm else cold_timeout)
+        if tally.crashed >= MOST_CRASHES or tally.late >= MOST_LATE:
             tally.note = tally.note or "stopped because of these"
         elif time.monotonic() > end:
             tally.note = f"stopped after {budget:g} s"
@@ -149,7 +142,8 @@ def _try(
     seen: Callable[[tuple[Any, ...], Counts, CallCounts], None],
     tally: Tally,
     timeout: float,
-) -> None:
+) -> bool:
+    """Try one input; return whether the helper process is ready for the next."""
     try:
         counts = oracle.count(
             plan.made,
@@ -159,24 +153,30 @@ def _try(
             signature=plan.signature,
             entry=plan.entry,
             timeout=timeout,
+            rehearse=True,
         )
     except WorkerCrashed:
         tally.inputs += 1
         tally.crashed += 1
-        return
+        return False
     except WorkerTimeout:
         tally.inputs += 1
         tally.late += 1
-        return
+        return False
     except RemoteError as error:
+        if error.kind == "RehearsalFailed":
+            tally.inputs += 1
+            tally.late += error.args[0].endswith("SIGALRM")
+            tally.crashed += not error.args[0].endswith("SIGALRM")
+            return True
         tally.note = f"the helper process could not run it: {_first_line(error)}"
-        return
+        return True
     if None not in (counts.digest, plan.digest) and counts.digest != plan.digest:
         tally.note = (
             f"the helper process made other machine code ({str(counts.digest)[:12]}, not "
             f"{str(plan.digest)[:12]}), of which the report says nothing"
         )
-        return
+        return True
     tally.inputs += 1
     if counts.steady.outcome == "returned":
         tally.returned += 1
@@ -184,6 +184,7 @@ def _try(
         tally.raised += 1
     for call in counts.calls:
         seen(given, counts, call)
+    return True
 
 
 def _first_line(error: Exception) -> str:

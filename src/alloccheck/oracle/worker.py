@@ -25,6 +25,9 @@ from alloccheck.oracle.native import Form, flatten
 from alloccheck.oracle.references import ONLY, FunctionReference, Spread, fingerprint, resolve
 from alloccheck.oracle.wire import counts_to_json
 
+_REHEARSAL = 4
+"""Seconds for a call that is only tried."""
+
 _GRACE = 10
 """Seconds after the client's own patience."""
 
@@ -63,6 +66,8 @@ class Worker:
                 values = align(entry.argtypes, arguments) if only else fold(function, arguments)
                 forms, leaves = flatten(entry.argtypes, values)
                 driver = self._driver(entry, forms)
+            if not number and request["rehearse"]:
+                _rehearse(entry, driver, leaves, request["timeout"])
             calls.append(self._call(entry, driver, leaves))
         head, parts = counts_to_json(
             calls,
@@ -107,6 +112,33 @@ class Worker:
             system_calls=window.system_calls,
             complete=window.complete,
         )
+
+
+def _rehearse(entry: Entry, driver: Any, leaves: Sequence[Any], timeout: float) -> None:
+    """Make the call in a copy of this process first, which may crash or not end.
+
+    Raises
+    ------
+    RehearsalFailed
+        When it does.
+    """
+    copy = os.fork()
+    if not copy:
+        faulthandler.disable()
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        # Before the client loses patience with this process.
+        signal.alarm(max(1, min(_REHEARSAL, int(timeout) - 1)))
+        try:
+            call(driver, entry.address, leaves)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(copy, 0)
+    if os.WIFSIGNALED(status):
+        raise RehearsalFailed(signal.Signals(os.WTERMSIG(status)).name)
+
+
+class RehearsalFailed(Exception):
+    """A call would have crashed the process, or not ended; the message is the signal's name."""
 
 
 def _decoded(described: encoding.Encoded) -> list[Any]:
