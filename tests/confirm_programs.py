@@ -1,5 +1,7 @@
 """Functions that `test_confirm` asks about; the helper process imports them from here."""
 
+from collections import namedtuple
+
 import numpy as np
 from numba import cfunc, njit
 
@@ -97,3 +99,35 @@ def make():
 
 def shift_apart(out, x):
     out[:] = x
+
+
+Point = namedtuple("Point", "x y")
+RECORDS = np.zeros(3, dtype=np.dtype([("a", "f8"), ("b", "i4", 2)], align=True))
+
+
+@njit
+def by_mode(x, mode):
+    return np.ones(x.size).sum() if mode else x.size * 1.0
+
+
+@njit
+def halved(x):
+    return 0.5 * x
+
+
+@njit
+def of_half(f, x):
+    return f(x) + 1.0
+
+
+@njit
+def of_point(p):
+    return p.x + p.y
+
+
+@njit
+def of_records(records):
+    total = 0.0
+    for one in records:
+        total += one.a + one.b[1]
+    return total

@@ -64,6 +64,7 @@ NEVER_IMPORTS = {
 """What a room may not import, whatever its floor allows."""
 
 NUMBA_OUTSIDE_COMPILE = {
+    "audit": "types of recorded calls, found again where they are counted",
     "check": "Numba's exceptions, to put the question in front of them",
     "cforms": "Numba's scalar types, to write them in C",
     "confirm": "which values are of a type, and how a type is written",

@@ -304,7 +304,15 @@ def test_answers_come_in_order_from_other_processes():
 
 def test_work_begins_while_the_program_runs(tmp_path):
     """A copy answers what it knows; what comes later is answered at the end, by others."""
-    pool = workers.Pool(lambda n: (n, os.getpid()), told, processes=2, timeout=60.0)
+    looked = tmp_path / "looked"
+
+    def answer(n):
+        # The first copy must not have ended before it was looked at.
+        while not looked.exists():
+            time.sleep(0.01)
+        return n, os.getpid()
+
+    pool = workers.Pool(answer, told, processes=2, timeout=60.0)
     pool.items.extend(range(workers.ENOUGH - 1))
     pool.offer()
     assert pool._copies == []
@@ -312,6 +320,7 @@ def test_work_begins_while_the_program_runs(tmp_path):
     pool.offer()
     pool.offer()
     assert len(pool._copies) == 1
+    looked.touch()
     deadline = time.monotonic() + 60
     while not pool._copies[0].has_ended():
         assert time.monotonic() < deadline

@@ -137,6 +137,24 @@ def test_functions_of_every_kind():
     assert omitted.trial == Trial(1, 1, 0, 0, 0)
 
 
+def test_literals_functions_named_tuples_and_records_are_arguments():
+    """What Python cannot pass as such, or could not be sent before."""
+    questions = [
+        (programs.by_mode, (types.float64[::1], types.literal(1))),
+        (programs.by_mode, (types.float64[::1], types.literal(0))),
+        (programs.of_half, (typeof(programs.halved), types.float64)),
+        (programs.of_point, (types.NamedTuple((types.int64, types.float64), programs.Point),)),
+        (programs.of_records, (typeof(programs.RECORDS),)),
+    ]
+    reports = [analyze(function, kinds, confirm=True) for function, kinds in questions]
+    assert [one.trial.note for one in reports] == [""] * 5
+    assert all(one.trial.returned for one in reports)
+    assert [one.ok for one in reports] == [False, True, True, True, True]
+    assert all(
+        one.confirmation.confirmed for one in reports[0].findings if one.effect == "allocate"
+    )
+
+
 def test_the_c_entry_is_run():
     report = analyze(programs.two_places, "(float64[::1], int64)", entry="c", confirm=True)
     assert report.trial.inputs > 20
@@ -160,8 +178,7 @@ def test_what_cannot_be_generated_or_named_is_a_note():
     assert inner.trial.inputs == 0
     assert "No module-level name" in inner.trial.note
     assert not inner.findings[0].confirmation.confirmed
-    kind = typeof(programs.sums)
-    other = analyze(programs.of_function, (kind, types.Array(types.float64, 1, "C")), confirm=True)
+    other = analyze(programs.sums, (types.range_state64_type,), confirm=True)
     assert "give arguments" in other.trial.note
 
 
@@ -191,6 +208,7 @@ def test_calls_without_end_and_crashes_cost_their_input_alone():
             cold_timeout=120.0,
         )
         assert (tally.inputs, tally.returned, tally.late) == (3, 2, 1)
+        process = oracle.pid
         far = (np.zeros(2), 1 << 45)
         tally = run(
             oracle,
@@ -200,6 +218,7 @@ def test_calls_without_end_and_crashes_cost_their_input_alone():
             lambda *seen: None,
             cold_timeout=120.0,
         )
+        assert oracle.pid == process
     assert (tally.returned, tally.crashed) == (2, 3)
     assert tally.note
 
@@ -373,6 +392,14 @@ KINDS = [
     types.Array(types.int32, 1, "C", readonly=True),
     types.UniTuple(types.float64, 2),
     types.Tuple((types.int64, types.Array(types.float64, 1, "C"))),
+    types.NamedTuple((types.int64, types.float64), programs.Point),
+    typeof(b"text"),
+    types.NPDatetime("D"),
+    types.Array(types.NPTimedelta("s"), 1, "C"),
+    types.Array(types.UnicodeCharSeq(3), 1, "C"),
+    typeof(programs.RECORDS),
+    typeof(programs.RECORDS[0]),
+    types.Array(types.boolean, 2, "C"),
 ]
 
 
@@ -414,7 +441,9 @@ def test_generated_arrays_reach_the_corners():
 
 
 def test_names_of_types_are_read_back():
-    for kind in [*KINDS, types.Optional(types.int64), types.ListType(types.float64)]:
+    others = [types.Optional(types.int64), types.ListType(types.float64)]
+    literals = [types.literal(2), types.literal(True), types.literal("text")]
+    for kind in [*KINDS, *others, *literals]:
         from numba.core import sigutils
 
         text = signature_text([kind], types.none)

@@ -1,6 +1,9 @@
 """The pytest plugin: fixtures measure, the assertion refutes false proofs, skips are loud."""
 
+import re
+import sys
 from importlib import metadata
+from importlib.util import find_spec
 
 import pytest
 
@@ -125,6 +128,59 @@ def test_workers_of_xdist_have_an_oracle_each(project):
     result.assert_outcomes(passed=4)
     pids = {path.read_text() for path in project.path.glob("pid-*")}
     assert len(pids) == 2
+
+
+TRACERS = {
+    "settrace": "import sys\nsys.settrace(lambda frame, event, argument: None)\n",
+    "setprofile": "import sys\nsys.setprofile(lambda frame, event, argument: None)\n",
+}
+"""What coverage tools, debuggers and profilers do before the tests."""
+
+
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_tracing_tools_are_not_counted(project, tracer):
+    """They run in the tests' process; the measuring process starts without them."""
+    project.makepyfile(
+        **{tracer: TRACERS[tracer]},
+        test_it="""
+        import dsp
+
+        def test_counter(alloc_counter):
+            counts = alloc_counter(dsp.pure, 1.0)
+            assert (counts.allocations, counts.first_call.allocations) == (0, 0)
+            assert alloc_counter(dsp.allocating, 3).allocations == 1
+
+        def test_proved(assert_proved):
+            assert_proved(dsp.pure, 1.0)
+        """,
+    )
+    result = project.runpytest_subprocess("-p", tracer, "-p", "no:cacheprovider", timeout=120)
+    result.assert_outcomes(passed=2)
+
+
+@pytest.mark.skipif(find_spec("coverage") is None, reason="coverage is not installed")
+@pytest.mark.parametrize("concurrently", [(), ("-n2",)], ids=["one process", "xdist"])
+def test_coverage_is_not_counted_and_sees_the_tests(project, monkeypatch, concurrently):
+    """Also where it starts in each process by itself."""
+    project.makepyfile(
+        test_it="""
+        import dsp, pytest
+
+        @pytest.mark.parametrize("n", [1, 2])
+        def test_counter(alloc_counter, assert_proved, n):
+            assert alloc_counter(dsp.allocating, n).allocations == 1
+            assert_proved(dsp.pure, 1.0 * n)
+        """
+    )
+    project.path.joinpath("coverage.ini").write_text("[run]\nparallel = true\npatch = subprocess\n")
+    words = ("-m", "coverage", "run", "--rcfile=coverage.ini", "-m", "pytest")
+    done = project.run(
+        sys.executable, *words, "-p", "no:cacheprovider", *concurrently, "test_it.py", timeout=120
+    )
+    done.assert_outcomes(passed=2)
+    project.run(sys.executable, "-m", "coverage", "combine")
+    said = project.run(sys.executable, "-m", "coverage", "report").stdout.str()
+    assert re.search(r"test_it\.py +\d+ +0 +100%", said), said
 
 
 @pytest.mark.parametrize(("required", "outcome"), [("false", "skipped"), ("true", "errors")])

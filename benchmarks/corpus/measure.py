@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import importlib.metadata
 import json
 import os
 import re
@@ -16,13 +17,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.process import PREFIX, ROOT
+from benchmarks.process import ROOT
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
+PAGE = HERE / "README.md"
+DRIVERS = "benchmarks.corpus"
+"""The module that runs the drivers."""
+PATH = (ROOT / "src", ROOT)
+"""What the programs may import."""
 PACKAGES = (
     "antropy",
     "csr",
@@ -44,7 +51,7 @@ def _python(*words: str) -> tuple[subprocess.CompletedProcess[str], float, float
     with tempfile.TemporaryDirectory() as cache:
         settings = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+            "PYTHONPATH": os.pathsep.join(map(str, PATH)),
             "NUMBA_CACHE_DIR": cache,
             "MPLBACKEND": "agg",
         }
@@ -65,22 +72,22 @@ def _cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def times(package: str) -> dict[str, Any]:
-    """Run a driver plainly and under the audit, twice each, in alternation; keep the faster."""
+def times(package: str, repeat: int) -> dict[str, Any]:
+    """Run a driver plainly and under the audit, in alternation; keep the fastest of each."""
     found: dict[str, list[float]] = {"plain": [], "audit": [], "plain cpu": [], "audit cpu": []}
-    for _ in range(2):
-        done, wall, cpu = _python("-m", "benchmarks.corpus", package)
+    for _ in range(repeat):
+        done, wall, cpu = _python("-m", DRIVERS, package)
         if done.returncode:
             raise RuntimeError(f"{package}: the driver failed:\n{done.stderr[-2000:]}")
         found["plain"].append(wall)
         found["plain cpu"].append(cpu)
         with tempfile.NamedTemporaryFile(suffix=".txt") as file:
-            words = ("--output", file.name, "-m", "benchmarks.corpus", package)
+            words = ("--output", file.name, "-m", DRIVERS, package)
             done, wall, cpu = _python("-m", "alloccheck", "audit", *words)
-            last = Path(file.name).read_text().strip().splitlines()[-1]
-        said = re.search(r"; ([0-9.]+) s CPU of analysis", last)
+            text = Path(file.name).read_text()
+        said = re.search(r"; ([0-9.]+) s CPU of analysis", text)
         if said is None or "error:" in done.stderr:
-            raise RuntimeError(f"{package}: {last}\n{done.stderr[-2000:]}")
+            raise RuntimeError(f"{package}: {text[-300:]}\n{done.stderr[-2000:]}")
         found["audit"].append(wall)
         # The copies that analyse are no children of the command.
         found["audit cpu"].append(cpu + float(said[1]))
@@ -89,12 +96,30 @@ def times(package: str) -> dict[str, Any]:
 
 def confirmed(package: str) -> list[dict[str, Any]]:
     """Return each function's verdict, and what the counter saw of the proved ones."""
-    done, _, _ = _python("-m", "benchmarks.corpus.confirm", package)
-    for line in reversed(done.stdout.splitlines()):
-        if line.startswith(PREFIX):
-            functions: list[dict[str, Any]] = json.loads(line.removeprefix(PREFIX))["functions"]
-            return functions
-    raise RuntimeError(f"{package}: no result:\n{done.stderr[-3000:]}")
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        words = ("--confirm", "--format", "json", "--output", file.name)
+        done, _, _ = _python("-m", "alloccheck", "audit", *words, "-m", DRIVERS, package)
+        try:
+            found = json.loads(Path(file.name).read_text())
+        except json.JSONDecodeError:
+            raise RuntimeError(f"{package}: no result:\n{done.stderr[-3000:]}") from None
+    if found["problems"]:
+        raise RuntimeError(f"{package}: {found['problems']}\n{done.stderr[-3000:]}")
+    kept = ("function", "signature", "kind", "verdict", "reason")
+    return [
+        {**{name: one[name] for name in kept}, "counted": one["counted"]}
+        if one["counted"] is not None
+        else {name: one[name] for name in kept}
+        for one in found["functions"]
+    ]
+
+
+def version(package: str) -> str:
+    """Return the installed version of the package that a driver is about; empty when none is."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def _merge(package: str, key: str, value: Any) -> None:
@@ -112,7 +137,7 @@ def tables() -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     total: collections.Counter[str] = collections.Counter()
-    undecided: list[str] = []
+    told: list[str] = []
     cost = [
         "| package | plain run, s | with the audit, s | ratio | CPU ratio |",
         "|---|---|---|---|---|",
@@ -120,14 +145,11 @@ def tables() -> str:
     sums: collections.Counter[str] = collections.Counter()
     for file in sorted(RESULTS.glob("*.json")):
         data = json.loads(file.read_text())
-        row = _row(data.get("functions", []))
-        total.update(row)
-        lines.append(_line(file.stem, row))
-        undecided += [
-            f"- `{one['function']}`: {one['reason']}"
-            for one in data.get("functions", [])
-            if one["verdict"] == "undecided"
-        ]
+        if "functions" in data:
+            row = _row(data["functions"])
+            total.update(row)
+            lines.append(_line(file.stem, row))
+        told += _told(data.get("functions", []))
         measured = data.get("times")
         if measured:
             sums.update(measured)
@@ -135,8 +157,23 @@ def tables() -> str:
     lines.append(_line("**total**", total))
     if sums:
         cost.append(_cost("**total**", sums))
-    reasons = "\n".join(undecided) if undecided else "Nothing was left undecided."
+    reasons = "\n".join(told)
+    if not total["undecided"]:
+        reasons = f"Nothing was left undecided.\n\n{reasons}".rstrip()
     return "\n".join(lines) + "\n\n" + reasons + "\n\n" + "\n".join(cost) + "\n"
+
+
+def _told(functions: list[dict[str, Any]]) -> list[str]:
+    """Return a line for each function that was not decided, or proved and not run."""
+    lines = []
+    for one in functions:
+        if one["verdict"] == "undecided":
+            lines.append(f"- `{one['function']}` was left undecided: {one['reason']}")
+        elif one["verdict"] == "proved" and not one["counted"].get("returned"):
+            arguments = one["signature"][one["signature"].find("(") :]
+            why = one["counted"].get("note") or "no input returned"
+            lines.append(f"- `{one['function']}{arguments}` was not run: {why}")
+    return lines
 
 
 def _row(functions: list[dict[str, Any]]) -> dict[str, int]:
@@ -166,25 +203,26 @@ def _cost(name: str, data: Any) -> str:
 
 
 def write_tables() -> None:
-    page = HERE / "README.md"
-    text = page.read_text()
+    text = PAGE.read_text()
     begin, end = "<!-- begin results -->\n", "<!-- end results -->\n"
     head, _, rest = text.partition(begin)
     tail = rest.partition(end)[2]
-    page.write_text(head + begin + tables() + end + tail)
+    PAGE.write_text(head + begin + tables() + end + tail)
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("packages", nargs="*", help="default: all")
     parser.add_argument("--only", choices=["times", "functions"], help="measure one thing alone")
-    options = parser.parse_args()
+    parser.add_argument("--repeat", type=int, default=2, help="runs of which times are taken")
+    options = parser.parse_args(words)
     RESULTS.mkdir(exist_ok=True)
     for package in options.packages or PACKAGES:
+        _merge(package, "version", version(package))
         if options.only != "times":
             _merge(package, "functions", confirmed(package))
         if options.only != "functions":
-            _merge(package, "times", times(package))
+            _merge(package, "times", times(package, options.repeat))
         write_tables()
         print(package, "done", flush=True)
 

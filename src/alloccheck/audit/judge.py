@@ -33,6 +33,41 @@ _VERDICT_OF = {
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """What the counter saw of proved machine code.
+
+    Parameters
+    ----------
+    own : int
+        Inputs that are the arguments of a call that the program itself made.
+    inputs, returned, raised, crashed, late : int
+        All inputs that were tried; and those on which the last call returned, raised, killed the
+        measuring process, or took too long.
+    note : str
+        What kept it from trying more; empty when nothing did.
+    refuted : tuple of str
+        What calls that returned did although it was proved impossible.
+    """
+
+    own: int = 0
+    inputs: int = 0
+    returned: int = 0
+    raised: int = 0
+    crashed: int = 0
+    late: int = 0
+    note: str = ""
+    refuted: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.refuted:
+            return "REFUTED: " + "; ".join(self.refuted)
+        if not self.returned:
+            return f"not counted: {self.note or 'no input returned'}"
+        of_own = ", the program's own among them" if self.own else ""
+        return f"kept in {self.returned} counted calls{of_own}"
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """What is known about one function and signature.
 
@@ -58,6 +93,8 @@ class Row:
         The whole report as data.
     seconds : float
         CPU time of the analysis.
+    counted : Counted or None
+        What running the proved machine code showed; None where it was not asked for or proved.
     """
 
     function: str
@@ -71,6 +108,7 @@ class Row:
     may: tuple[str, ...] = ()
     report: Mapping[str, Any] | None = field(default=None, repr=False)
     seconds: float = 0.0
+    counted: Counted | None = None
 
 
 def judge(
@@ -115,6 +153,30 @@ def judge(
         reason = f"internal error, please report it: {type(error).__name__}: {error}"
         return unjudged(one, reason, time.process_time() - start)
     return row_of(one, narrowed(report, guarantee), time.process_time() - start)
+
+
+def proved_again(one: Compiled, guarantee: Guarantee, first_call: str) -> tuple[Any, bool]:
+    """Return the machine code that `judge` speaks of, made once more, and whether it is proved.
+
+    Parameters
+    ----------
+    one : Compiled
+        The record.
+    guarantee, first_call
+        As `judge` takes them.
+
+    Raises
+    ------
+    AllocCheckException
+        When it does not compile hermetically.
+    """
+    from alloccheck.check import explained
+    from alloccheck.compile.target import make_job
+    from alloccheck.policy import Policy
+
+    policy = Policy.of(Guarantee.NONBLOCKING, first_call=first_call or "prepare")
+    verdict = explained(_job(one, make_job), policy)
+    return verdict.artifact, narrowed(verdict.report, guarantee).ok
 
 
 def _job(one: Compiled, make_job: Any) -> Any:

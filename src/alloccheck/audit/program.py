@@ -122,17 +122,15 @@ def _entry_point(name: str) -> importlib.metadata.EntryPoint | None:
     return next(iter(found), None)
 
 
-def run(
-    command: Command, compiled_one: Callable[[Sequence[Compiled]], None] | None = None
-) -> Outcome:
+def run(command: Command, recorder: Late) -> Outcome:
     """Run a program to its end and return what was recorded.
 
     Parameters
     ----------
     command : Command
         The program.
-    compiled_one : callable, optional
-        Called with all that was recorded, after each outermost compile.
+    recorder : Late
+        Opened when the program imports Numba, and closed when it has ended.
 
     Returns
     -------
@@ -145,7 +143,7 @@ def run(
     document = alloccheck.__doc__
     # pytest warns of plugins that were imported before it; this one has no asserts to rewrite.
     alloccheck.__doc__ = f"{document}\n\nPYTEST_DONT_REWRITE\n"
-    with _recording(compiled_one) as recorder:
+    with _recording(recorder):
         try:
             _execute(command)
         except SystemExit as end:
@@ -195,41 +193,64 @@ def _execute(command: Command) -> None:
 # --- recording begins when Numba is imported ------------------------------------------------------
 
 
-class _Late:
-    """A recorder that opens when Numba is there."""
+class Late:
+    """A recorder that opens when Numba is there.
 
-    def __init__(self, compiled_one: Callable[[Sequence[Compiled]], None] | None) -> None:
+    Parameters
+    ----------
+    compiled_one : callable, optional
+        Called with all that was recorded, after each outermost compile.
+    first_call : callable, optional
+        As `Recorder` takes it.
+    """
+
+    def __init__(
+        self,
+        compiled_one: Callable[[Sequence[Compiled]], None] | None = None,
+        first_call: Callable[[Any, tuple[Any, ...]], None] | None = None,
+    ) -> None:
         self._recorder: Any = None
-        self._compiled_one = compiled_one
+        self.compiled_one = compiled_one
+        self._first_call = first_call
 
     def open(self) -> None:
+        """Begin to record."""
         if self._recorder is None:
             recording: Any = importlib.import_module("alloccheck.compile.recording")
-            self._recorder = recording.Recorder(compiled_one=self._tell)
+            self._recorder = recording.Recorder(
+                compiled_one=self._tell, first_call=self._first_call
+            )
             self._recorder.__enter__()
 
     def _tell(self) -> None:
-        if self._compiled_one is not None:
-            self._compiled_one(self.compiled)
+        if self.compiled_one is not None:
+            self.compiled_one(self.compiled)
 
     def close(self) -> None:
+        """Put Numba's methods back."""
         if self._recorder is not None:
             self._recorder.__exit__(None, None, None)
 
     @property
     def compiled(self) -> tuple[Compiled, ...]:
+        """What was recorded, in the order in which compiling ended."""
         return () if self._recorder is None else tuple(self._recorder.compiled)
 
     @property
     def faults(self) -> list[str]:
+        """What went wrong in looking."""
         return [] if self._recorder is None else list(self._recorder.faults)
 
 
+def record_from_now() -> Late:
+    """Record until this process ends, as soon as it imports Numba."""
+    late = Late()
+    sys.meta_path.insert(0, _NumbaFinder(late))
+    return late
+
+
 @contextlib.contextmanager
-def _recording(
-    compiled_one: Callable[[Sequence[Compiled]], None] | None,
-) -> Iterator[_Late]:
-    late = _Late(compiled_one)
+def _recording(late: Late) -> Iterator[None]:
     if "numba" in sys.modules:
         late.open()
         finder = None
@@ -237,7 +258,7 @@ def _recording(
         finder = _NumbaFinder(late)
         sys.meta_path.insert(0, finder)
     try:
-        yield late
+        yield
     finally:
         late.close()
         if finder is not None and finder in sys.meta_path:
@@ -247,7 +268,7 @@ def _recording(
 class _NumbaFinder(importlib.abc.MetaPathFinder):
     """Finds Numba where the others do, and opens the recorder once it is imported."""
 
-    def __init__(self, late: _Late) -> None:
+    def __init__(self, late: Late) -> None:
         self._late = late
 
     def find_spec(
@@ -263,7 +284,7 @@ class _NumbaFinder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def _open_after(loader: Any, late: _Late) -> None:
+def _open_after(loader: Any, late: Late) -> None:
     plain = loader.exec_module
 
     def exec_module(module: types.ModuleType) -> None:

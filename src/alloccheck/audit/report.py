@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from collections import Counter
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from alloccheck.audit.judge import VERDICTS, Row
+from alloccheck.audit.judge import VERDICTS, Counted, Row
 
 AUDIT_SCHEMA = "alloccheck.audit/1"
 """Name and version of the form of an audit's JSON."""
@@ -35,12 +36,15 @@ class Audit:
         By file, line, function and signature.
     problems : tuple of str
         What went wrong apart from single functions: the program failed, nothing was compiled.
+    processes : int
+        How many processes of the program compiled what is told of, its own among them.
     """
 
     program: str
     guarantee: str
     rows: tuple[Row, ...]
     problems: tuple[str, ...] = ()
+    processes: int = 1
 
     @property
     def exit_code(self) -> int:
@@ -75,6 +79,7 @@ def audit_to_json(audit: Audit) -> str:
         "exit_code": audit.exit_code,
         "program": audit.program,
         "guarantee": audit.guarantee,
+        "processes": audit.processes,
         "counts": audit.counts,
         "problems": list(audit.problems),
         "functions": [_function(row) for row in audit.rows],
@@ -94,7 +99,12 @@ def _function(row: Row) -> dict[str, Any]:
         "reason": row.reason,
         "may": list(row.may),
         "report": row.report,
+        "counted": None if row.counted is None else _counted(row.counted),
     }
+
+
+def _counted(counted: Counted) -> dict[str, Any]:
+    return {**dataclasses.asdict(counted), "refuted": list(counted.refuted)}
 
 
 def audit_to_text(audit: Audit, *, color: bool = False, width: int = 100) -> str:
@@ -115,11 +125,28 @@ def audit_to_text(audit: Audit, *, color: bool = False, width: int = 100) -> str
     counts = [f"{count} {verdict}" for verdict, count in audit.counts.items() if count]
     seconds = sum(row.seconds for row in audit.rows)
     parts.append(
-        f"{len(audit.rows)} functions compiled for {audit.program}, asked {audit.guarantee}: "
+        f"{len(audit.rows)} functions compiled for {audit.program}{_in(audit.processes)}, asked "
+        f"{audit.guarantee}: "
         + (", ".join(counts) or "nothing to check")
         + (f"; {seconds:.1f} s CPU of analysis" if audit.rows else "")
     )
+    counted = [row.counted for row in audit.rows if row.counted is not None]
+    if counted:
+        parts.append(_sum_of(counted))
     return "\n".join(parts)
+
+
+def _in(processes: int) -> str:
+    return "" if processes == 1 else f" in {processes} processes"
+
+
+def _sum_of(counted: Sequence[Counted]) -> str:
+    refuted = sum(bool(one.refuted) for one in counted)
+    run = sum(bool(one.returned) and not one.refuted for one in counted)
+    return (
+        f"{len(counted)} proved functions put to the counter: {run} kept their proof, "
+        f"{len(counted) - run - refuted} could not be run, {refuted} refuted"
+    )
 
 
 def _table(rows: Sequence[Row], color: bool, width: int) -> str:
@@ -136,7 +163,7 @@ def _table(rows: Sequence[Row], color: bool, width: int) -> str:
             Text(row.verdict, style=_STYLES.get(row.verdict, "red")),
             _mark("raise" in row.may, known),
             _mark("block" in row.may, known),
-            Text(row.reason),
+            Text(row.reason if row.counted is None else str(row.counted)),
         )
     stream = io.StringIO()
     Console(

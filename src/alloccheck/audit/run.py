@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from alloccheck.audit import workers
-from alloccheck.audit.judge import Row, judge, unjudged
-from alloccheck.audit.program import Command, run
+from alloccheck.audit.children import Children, Question
+from alloccheck.audit.judge import Counted, Row
+from alloccheck.audit.program import Command, Late, run
 from alloccheck.audit.report import Audit
 from alloccheck.effects import Guarantee
 
 if TYPE_CHECKING:
     from alloccheck.analysis.contracts import Contract
+    from alloccheck.audit.counter import OwnCalls
     from alloccheck.compile.recording import Compiled
 
 
@@ -25,6 +28,7 @@ def audit(
     first_call: str = "prepare",
     processes: int = 2,
     timeout: float = 300.0,
+    confirm: bool = False,
 ) -> Audit:
     """Run a program and prove everything that Numba compiled for it.
 
@@ -45,41 +49,91 @@ def audit(
         runs; 0: in this one.
     timeout : float
         Seconds for one analysis.
+    confirm : bool
+        Also run what was proved, in a process that runs the program once more, and count.
 
     Returns
     -------
     Audit
         Nothing is raised for what the program or a function does.
+
+    Raises
+    ------
+    OracleUnavailable, UsageError
+        When `confirm` is asked for where nothing can be counted.
     """
-    pool: workers.Pool[Compiled, Row] = workers.Pool(
-        lambda one: judge(one, guarantee, contracts, first_call),
-        unjudged,
-        processes=processes,
-        timeout=timeout,
-    )
+    own = _prepared_to_count() if confirm else None
+    folder = str(Path.cwd())
+    question = Question(guarantee, tuple(contracts), first_call, tuple(only), timeout)
+    pool = question.pool(processes)
     known = 0
 
     def compiled_one(compiled: Sequence[Compiled]) -> None:
         nonlocal known
-        pool.items.extend(one for one in compiled[known:] if _wanted(one, only))
+        if teller.is_forked:
+            teller.compiled(compiled)
+            return
+        pool.items.extend(one for one in compiled[known:] if question.wants(one))
         known = len(compiled)
         pool.offer()
 
-    outcome = run(command, compiled_one)
+    recorder = Late(compiled_one, None if own is None else own.note)
+    children = Children(question)
+    with children.followed(lambda: recorder.compiled) as teller:
+        outcome = run(command, recorder)
     problems = [outcome.failure] if outcome.failure else []
     problems += [f"not everything was recorded: {fault}" for fault in outcome.faults]
-    pool.items.extend(one for one in outcome.compiled[known:] if _wanted(one, only))
-    if not pool.items and not problems:
+    pool.items.extend(one for one in outcome.compiled[known:] if question.wants(one))
+    rows = pool.finish()
+    children.collect()
+    problems += children.problems
+    if not rows and not children.rows and not problems:
         among = f" of {', '.join(only)}" if only else ""
         problems.append(f"the program compiled no function{among} with Numba")
-    rows = pool.finish()
+    if own is not None:
+        from alloccheck.audit.counter import Count, counted
+        from alloccheck.audit.replay import Program, names_of
+
+        names = dict(zip(map(id, outcome.compiled), names_of(outcome.compiled), strict=True))
+        rows = counted(
+            Count(Program(command, folder), guarantee, first_call, timeout),
+            pool.items,
+            [names[id(one)] for one in pool.items],
+            rows,
+            own,
+        )
+        problems += [
+            f"PROOF REFUTED: {row.function}{row.signature}: {row.counted}; this is a bug in "
+            "alloccheck, please report it with the function"
+            for row in rows
+            if row.counted is not None and row.counted.refuted
+        ]
+        not_here = Counted(note="it was compiled in another process of the program")
+        children.rows = [
+            dataclasses.replace(row, counted=not_here) if row.verdict == "proved" else row
+            for row in children.rows
+        ]
+    rows += children.rows
     rows.sort(key=lambda row: (row.file, row.line, row.function, row.signature, row.kind))
-    return Audit(str(command), str(guarantee), tuple(_distinct(rows)), tuple(problems))
+    return Audit(
+        str(command),
+        str(guarantee),
+        tuple(_distinct(rows)),
+        tuple(problems),
+        1 + children.processes,
+    )
 
 
-def _wanted(one: Compiled, only: Sequence[str]) -> bool:
-    module = f"{one.function.__module__}."
-    return not only or any(module.startswith(f"{name}.") for name in only)
+def _prepared_to_count() -> OwnCalls:
+    """Refuse before the program runs what cannot be done after it."""
+    from alloccheck.audit.counter import OwnCalls
+    from alloccheck.confirm.strategies import require_hypothesis
+    from alloccheck.oracle import default_oracle
+
+    require_hypothesis()
+    default_oracle().start()
+    default_oracle().close()
+    return OwnCalls()
 
 
 def _distinct(rows: Sequence[Row]) -> list[Row]:

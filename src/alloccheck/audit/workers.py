@@ -10,6 +10,7 @@ the analysis is a parameter.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import mmap
@@ -121,7 +122,9 @@ class Pool(Generic[_Item, _Answer]):
                 # with what it knows, beside the others.
                 waiting = len(self._waiting())
                 while len(self._copies) < self._processes and waiting > 0:
-                    self._copies.append(_Copy(self._work, early=False))
+                    begin = len(self.items) * len(self._copies) // self._processes
+                    work = functools.partial(self._work, begin=begin)
+                    self._copies.append(_Copy(work, early=False))
                     waiting -= 1
                 self._rest()
                 self._sweep()
@@ -166,11 +169,15 @@ class Pool(Generic[_Item, _Answer]):
             return
         self._answers[number] = self._lost(self.items[number], reason)
 
-    def _work(self, copy: _Copy) -> None:
-        """Run in a copy: take and answer, until nothing is left that this copy knows."""
+    def _work(self, copy: _Copy, begin: int = 0) -> None:
+        """Run in a copy: take and answer, until nothing is left that this copy knows.
+
+        Each begins elsewhere: what neighbours have in common, a copy need do only once.
+        """
         gc.disable()
         done = 0
-        for number, item in enumerate(list(self.items)):
+        numbered = list(enumerate(self.items))
+        for number, item in [*numbered[begin:], *numbered[:begin]]:
             # Two may take the same one: then it is answered twice, the same.
             if self._taken[number]:
                 continue
@@ -180,6 +187,40 @@ class Pool(Generic[_Item, _Answer]):
             done += 1
             if done % _COLLECT_EVERY == 0:
                 gc.collect()
+
+
+def leave_behind(work: Callable[[], None], begun: Callable[[int], None]) -> None:
+    """Leave a copy of this process behind that works and ends; return at once.
+
+    It is nobody's child, holds none of this process's files open, and prints nothing.
+
+    Parameters
+    ----------
+    work : callable
+        Runs in the copy.
+    begun : callable
+        Called with the copy's process id before this returns, in another process.
+    """
+    lock = importlib.import_module("numba.core.compiler_lock").global_compiler_lock
+    with lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        first = os.fork()
+    if first:
+        os.waitpid(first, 0)
+        return
+    try:
+        copy = os.fork()
+        if copy:
+            begun(copy)
+            return
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(nothing, descriptor)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        work()
+    finally:
+        os._exit(0)
 
 
 class _Copy:

@@ -67,6 +67,11 @@ _WIDTH = 140
     help="Seconds for one analysis.",
 )
 @click.option(
+    "--confirm",
+    is_flag=True,
+    help="Also run what was proved, in a process that runs PROGRAM once more, and count.",
+)
+@click.option(
     "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True
 )
 @click.pass_context
@@ -80,6 +85,7 @@ def command(
     output: str | None,
     processes: int,
     timeout: float,
+    confirm: bool,
     color: str,
 ) -> None:
     """Run PROGRAM and prove every function that Numba compiles for it.
@@ -97,16 +103,20 @@ def command(
         raise click.UsageError(str(error), ctx) from None
     # A program that prints must not get into the document.
     quiet = form == "json" and output is None
-    with contextlib.redirect_stdout(sys.stderr) if quiet else contextlib.nullcontext():
-        found = audit(
-            program,
-            guarantee=Guarantee(effects) if effects else Guarantee(config.guarantee),
-            only=only,
-            contracts=contracts,
-            first_call=config.first_call,
-            processes=processes,
-            timeout=timeout,
-        )
+    try:
+        with contextlib.redirect_stdout(sys.stderr) if quiet else contextlib.nullcontext():
+            found = audit(
+                program,
+                guarantee=Guarantee(effects) if effects else Guarantee(config.guarantee),
+                only=only,
+                contracts=contracts,
+                first_call=config.first_call,
+                processes=processes,
+                timeout=timeout,
+                confirm=confirm,
+            )
+    except AllocCheckException as error:
+        raise click.UsageError(str(error), ctx) from None
     for problem in found.problems:
         click.echo(f"error: {program}: {problem}", err=True)
     terminal = output is None and sys.stdout.isatty()

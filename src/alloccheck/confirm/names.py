@@ -54,7 +54,7 @@ def caller_types(argument_types: Sequence[Any]) -> list[Any]:
         if isinstance(one, types.StarArgTuple | types.StarArgUniTuple):
             found += list(one)
         elif not isinstance(one, types.Omitted):
-            found.append(types.unliteral(one))
+            found.append(one)
     return found
 
 
@@ -64,6 +64,8 @@ class _NameError(Exception):
 
 def _text(kind: Any) -> str:
     if isinstance(kind, types.Literal):
+        if isinstance(kind.literal_value, bool | int | str):
+            return f"literal({kind.literal_value!r})"
         raise _NameError
     if isinstance(kind, types.StarArgTuple | types.StarArgUniTuple):
         raise _NameError

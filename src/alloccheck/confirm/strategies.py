@@ -18,7 +18,8 @@ from numba.np.numpy_support import as_dtype
 
 from alloccheck.confirm import subject
 from alloccheck.errors import UsageError
-from alloccheck.oracle.references import made_by
+from alloccheck.oracle.native import has_one_value, parts_of
+from alloccheck.oracle.references import Parts, made_by
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
@@ -83,12 +84,59 @@ give arguments
     return drawn()
 
 
+def sendable(argument_types: Sequence[Any], values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return arguments without what need not or cannot be sent where the types are known there.
+
+    Parameters
+    ----------
+    argument_types : sequence of numba types
+        Without omitted ones.
+    values : sequence
+        From `arguments`: functions and literals become None, named tuples plain ones.
+
+    Examples
+    --------
+    >>> sendable([types.literal(2), types.float64], (2, 0.5))
+    (None, 0.5)
+    """
+
+    def one(kind: Any, value: Any) -> Any:
+        if has_one_value(kind):
+            return None
+        if isinstance(kind, types.BaseTuple):
+            return tuple(map(one, kind, value))
+        parts = parts_of(kind)
+        if parts is not None and isinstance(value, Parts):
+            return Parts(tuple(map(one, (field for _, field in parts), value.values)))
+        return value
+
+    return tuple(map(one, argument_types, values))
+
+
+_ELEMENTS = (
+    types.Boolean,
+    types.Integer,
+    types.Float,
+    types.Complex,
+    types.NPDatetime,
+    types.NPTimedelta,
+    types.CharSeq,
+    types.UnicodeCharSeq,
+    types.Record,
+)
+"""What arrays are made of."""
+
+
 def _is_known(kind: Any) -> bool:
+    if has_one_value(kind):
+        return True
     if isinstance(kind, types.Boolean | types.Integer | types.Float | types.Complex):
         return True
+    if isinstance(kind, types.NPDatetime | types.NPTimedelta | types.Record):
+        return not _dtype(kind).hasobject
     if isinstance(kind, types.Array):
-        return isinstance(kind.dtype, types.Boolean | types.Integer | types.Float | types.Complex)
-    if isinstance(kind, types.BaseTuple) and not isinstance(kind, types.BaseNamedTuple):
+        return isinstance(kind.dtype, _ELEMENTS) and not _dtype(kind.dtype).hasobject
+    if isinstance(kind, types.BaseTuple):
         return all(map(_is_known, kind))
     if isinstance(kind, types.Optional):
         return _is_known(kind.type)
@@ -96,7 +144,15 @@ def _is_known(kind: Any) -> bool:
         return _is_scalar(kind.dtype)
     if isinstance(kind, types.DictType):
         return _is_scalar(kind.key_type) and _is_scalar(kind.value_type)
-    return isinstance(kind, types.UnicodeType | types.NoneType)
+    parts = parts_of(kind)
+    if parts is not None:
+        return all(_is_known(field) for _, field in parts)
+    return isinstance(kind, types.UnicodeType | types.NoneType | types.Bytes)
+
+
+def _dtype(kind: Any) -> np.dtype[Any]:
+    found: np.dtype[Any] = as_dtype(kind)
+    return found
 
 
 def _is_scalar(kind: Any) -> bool:
@@ -114,14 +170,23 @@ class _Call:
 
     def value(self, kind: Any) -> Any:
         """Return a value of a type."""
+        if has_one_value(kind):
+            return self._only(kind)
         if isinstance(kind, types.Array):
             return self._array(kind)
         if isinstance(kind, types.BaseTuple):
-            return tuple(self.value(one) for one in kind)
+            values = tuple(self.value(one) for one in kind)
+            named = isinstance(kind, types.BaseNamedTuple)
+            return kind.instance_class(*values) if named else values
         if isinstance(kind, types.Optional):
             return None if self._one_in(3) else self.value(kind.type)
         if isinstance(kind, types.NoneType):
             return None
+        parts = parts_of(kind)
+        if parts is not None:
+            return Parts(tuple(self.value(field) for _, field in parts))
+        if isinstance(kind, types.Bytes):
+            return self._draw(self._st.binary(max_size=8))
         if isinstance(kind, types.UnicodeType):
             return self._draw(self._st.text(max_size=8))
         if isinstance(kind, types.List | types.ListType):
@@ -132,19 +197,27 @@ class _Call:
             return made_by(subject.typed_dict, keys, [self.value(kind.value_type) for _ in keys])
         return self._scalar(kind)
 
+    def _only(self, kind: Any) -> Any:
+        """Return the value of a type that has one alone; None where nothing stands for it."""
+        if isinstance(kind, types.Literal):
+            return kind.literal_value
+        return kind.dispatcher if isinstance(kind, types.Dispatcher) else None
+
     def _one_in(self, count: int) -> bool:
         return bool(self._draw(self._st.integers(0, count - 1)) == 0)
 
     def _scalar(self, kind: Any) -> Any:
         if isinstance(kind, types.Boolean):
             return self._draw(self._st.booleans())
-        dtype = as_dtype(kind)
+        dtype = _dtype(kind)
+        if dtype.kind in "VmM":
+            return _elements(dtype, 1, self._draw(self._st.integers(0, 255)), self._length)[0]
         found = self._draw(self._st.sampled_from(_numbers(dtype, self._length)))
         plain = {"int64": int, "float64": float, "complex128": complex}.get(dtype.name)
         return dtype.type(found) if plain is None else plain(found)
 
     def _array(self, kind: Any) -> np.ndarray[Any, Any]:
-        dtype = as_dtype(kind.dtype)
+        dtype = _dtype(kind.dtype)
         shape = self._shape(kind.ndim)
         if self._overlap and kind.mutable:
             shared = self._view_of_another(kind, dtype, shape)
@@ -225,6 +298,12 @@ def _numbers(dtype: np.dtype[Any], length: int) -> list[Any]:
 
 def _elements(dtype: np.dtype[Any], count: int, seed: int, length: int) -> np.ndarray[Any, Any]:
     random = np.random.default_rng(seed)
+    if dtype.names is not None or dtype.subdtype is not None:
+        return _structured(dtype, count, seed, length)
+    if dtype.kind in "mM":
+        return random.integers(-9, 9 + length, count).astype("i8").view(dtype)
+    if dtype.kind in "SU":
+        return np.array([chr(97 + one) for one in random.integers(0, 26, count)], dtype)
     if dtype.kind == "b":
         return random.integers(0, 2, count).astype(dtype)
     if dtype.kind in "iu":
@@ -235,4 +314,15 @@ def _elements(dtype: np.dtype[Any], count: int, seed: int, length: int) -> np.nd
         extreme = np.array(_numbers(dtype, length), dtype)
         places = random.integers(0, count, 1 + count // 8)
         found[places] = random.choice(extreme, places.size)
+    return found
+
+
+def _structured(dtype: np.dtype[Any], count: int, seed: int, length: int) -> np.ndarray[Any, Any]:
+    """Return records, or elements that are small arrays in a record."""
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return _elements(base, count * math.prod(shape), seed, length).reshape(count, *shape)
+    found = np.zeros(count, dtype)
+    for name in dtype.names or ():
+        found[name] = _elements(dtype[name], count, seed, length)
     return found

@@ -49,14 +49,14 @@ class Plan:
         Of the overload; None: that of the arguments.
     entry : {"numba", "c"}
         Which native entry.
-    digest : str
-        Of the machine code that the report speaks of.
+    digest : str or None
+        Of the machine code that the report speaks of; None: what is made there sees to it.
     """
 
     made: Any
     signature: str | None
     entry: Any
-    digest: str
+    digest: str | None
 
 
 @dataclass(slots=True)
@@ -120,9 +120,7 @@ def run(
     def one(given: tuple[Any, ...]) -> None:
         if tally.note:
             return
-        lost = tally.crashed, tally.late
-        _try(oracle, plan, given, seen, tally, timeout if tally.warm else cold_timeout)
-        tally.warm = (tally.crashed, tally.late) == lost
+        tally.warm = _try(oracle, plan, given, seen, tally, timeout if tally.warm else cold_timeout)
         if tally.crashed >= MOST_CRASHES or tally.late >= MOST_LATE:
             tally.note = tally.note or "stopped because of these"
         elif time.monotonic() > end:
@@ -144,7 +142,8 @@ def _try(
     seen: Callable[[tuple[Any, ...], Counts, CallCounts], None],
     tally: Tally,
     timeout: float,
-) -> None:
+) -> bool:
+    """Try one input; return whether the helper process is ready for the next."""
     try:
         counts = oracle.count(
             plan.made,
@@ -154,24 +153,30 @@ def _try(
             signature=plan.signature,
             entry=plan.entry,
             timeout=timeout,
+            rehearse=True,
         )
     except WorkerCrashed:
         tally.inputs += 1
         tally.crashed += 1
-        return
+        return False
     except WorkerTimeout:
         tally.inputs += 1
         tally.late += 1
-        return
+        return False
     except RemoteError as error:
+        if error.kind == "RehearsalFailed":
+            tally.inputs += 1
+            tally.late += error.args[0].endswith("SIGALRM")
+            tally.crashed += not error.args[0].endswith("SIGALRM")
+            return True
         tally.note = f"the helper process could not run it: {_first_line(error)}"
-        return
-    if counts.digest is not None and counts.digest != plan.digest:
+        return True
+    if None not in (counts.digest, plan.digest) and counts.digest != plan.digest:
         tally.note = (
-            f"the helper process made other machine code ({counts.digest[:12]}, not "
-            f"{plan.digest[:12]}), of which the report says nothing"
+            f"the helper process made other machine code ({str(counts.digest)[:12]}, not "
+            f"{str(plan.digest)[:12]}), of which the report says nothing"
         )
-        return
+        return True
     tally.inputs += 1
     if counts.steady.outcome == "returned":
         tally.returned += 1
@@ -179,6 +184,7 @@ def _try(
         tally.raised += 1
     for call in counts.calls:
         seen(given, counts, call)
+    return True
 
 
 def _first_line(error: Exception) -> str:

@@ -109,6 +109,7 @@ class Oracle:
         fresh: bool = False,
         entry: Literal["numba", "c"] = "numba",
         timeout: float | None = None,
+        rehearse: bool = False,
     ) -> Counts:
         """Call a function's native code some times and return what each call did.
 
@@ -122,7 +123,8 @@ class Oracle:
         calls : int
             How often. The same argument objects serve all calls, as in a running loop.
         signature : str, optional
-            Take the overload for these types instead of the arguments' own.
+            Take the overload for these types instead of the arguments' own; `ONLY`: the only one
+            that there is.
         fresh : bool
             Make the arguments anew for each call.
         entry : {"numba", "c"}
@@ -130,6 +132,10 @@ class Oracle:
             checked function, which cannot tell that it raised.
         timeout : float, optional
             Seconds, instead of the oracle's.
+        rehearse : bool
+            Make the first call in a copy of the measuring process before it is measured. If that
+            crashes or does not end in a few seconds, a `RemoteError` of kind ``RehearsalFailed``
+            names the signal, and the process stays.
 
         Raises
         ------
@@ -158,6 +164,7 @@ class Oracle:
             "entry": entry,
             "path": _search_path(),
             "timeout": timeout or self._timeout,
+            "rehearse": rehearse,
         }
         with self._lock:
             answer = self._ask(transport.Message(request, values.blobs), request["timeout"])

@@ -19,6 +19,8 @@ from numba.core.typing.templates import fold_arguments
 from numba.extending import intrinsic
 
 from alloccheck.errors import UsageError
+from alloccheck.oracle.native import Assembly, Form, can_box
+from alloccheck.oracle.references import ONLY
 
 Convention = Literal["numba", "c"]
 
@@ -114,7 +116,8 @@ def entry_of(
     values : sequence
         From `fold`.
     signature : str, optional
-        Use the overload for these argument types instead of those of the values.
+        Use the overload for these argument types instead of those of the values; `ONLY`: the only
+        one that there is.
     convention : {"numba", "c"}
         Which entry; only artifacts have one for C, at ``c_address``.
 
@@ -123,6 +126,9 @@ def entry_of(
     UsageError
         When there is no such overload or entry.
     """
+    if signature == ONLY:
+        (key,) = getattr(dispatcher, "artifacts", None) or dispatcher.overloads
+        return _entry(dispatcher, key, convention)
     if signature is not None:
         argtypes, _ = sigutils.normalize_signature(signature)
         argtypes = tuple(argtypes)
@@ -131,7 +137,10 @@ def entry_of(
         starred = _starred(dispatcher)
         if starred is not None:
             argtypes = (*argtypes[:starred], types.StarArgTuple(argtypes[starred].types))
-    key = _compiled_key(dispatcher, argtypes)
+    return _entry(dispatcher, _compiled_key(dispatcher, argtypes), convention)
+
+
+def _entry(dispatcher: Any, key: tuple[Any, ...], convention: Convention) -> Entry:
     artifact = (getattr(dispatcher, "artifacts", None) or {}).get(key)
     if artifact is not None:
         fndesc = artifact.fndesc if hasattr(artifact, "fndesc") else artifact.result.fndesc
@@ -208,11 +217,49 @@ def _symbols(library: Any) -> Iterable[tuple[int, str]]:
                 yield address, function.name
 
 
-def drive(entry: Entry, window: Window) -> Any:
+def align(kinds: Sequence[Any], values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the values as the overload of these types takes them.
+
+    Parameters
+    ----------
+    kinds : sequence of numba types
+        Omitted and starred ones included.
+    values : sequence
+        Without omitted ones; starred ones one by one.
+
+    Raises
+    ------
+    UsageError
+        When there are more or fewer.
+
+    Examples
+    --------
+    >>> align([types.int64, types.Omitted(2), types.StarArgTuple((types.int64,))], [1, 3])
+    (1, omitted(default=2), (3,))
+    """
+    left = list(values)
+    found: list[Any] = []
+    for kind in kinds:
+        if isinstance(kind, types.Omitted):
+            found.append(kind)
+            continue
+        starred = isinstance(kind, types.StarArgTuple | types.StarArgUniTuple)
+        count = len(kind) if starred else 1
+        if len(left) < count:
+            raise UsageError(f"{len(values)} values are too few for ({', '.join(map(str, kinds))})")
+        found.append(tuple(left[:count]) if starred else left[0])
+        del left[:count]
+    if left:
+        raise UsageError(f"{len(values)} values are too many for ({', '.join(map(str, kinds))})")
+    return tuple(found)
+
+
+def drive(entry: Entry, window: Window, forms: Sequence[Form]) -> Any:
     """Return a dispatcher of one overload that calls such an entry inside an open window.
 
-    It takes the entry's address and the folded values without the omitted ones, returns what the
-    entry returns, and raises what the entry raises. It serves all entries of the same types.
+    It takes the entry's address and the values of the forms, returns what the entry returns (None
+    for what no Python object stands for), and raises what the entry raises. It serves all entries
+    of the same types.
 
     Parameters
     ----------
@@ -220,18 +267,32 @@ def drive(entry: Entry, window: Window) -> Any:
         What to call, or another of the same convention and types.
     window : Window
         How to count.
+    forms : sequence of Form
+        How each native argument comes about.
     """
+    leaves = [_plain(kind) for form in forms for kind in form.leaves()]
     # One parameter each: a starred tuple would be another type than its elements.
-    names = ", ".join(f"a{i}" for i in _passed(entry))
+    names = ", ".join(f"a{i}" for i in range(len(leaves)))
     comma = "," if names else ""
-    scope: dict[str, Any] = {"invoke": _invocation(entry, window)}
+    scope: dict[str, Any] = {"invoke": _invocation(entry, window, tuple(forms), leaves)}
     exec(f"def driver(target, {names}):\n    return invoke(target, ({names}{comma}))\n", scope)
-    argtypes = (types.uintp, *map(_plain, (entry.argtypes[i] for i in _passed(entry))))
-    return numba.njit(argtypes)(scope["driver"])
+    return numba.njit((types.uintp, *leaves))(scope["driver"])
 
 
-def _passed(entry: Entry) -> list[int]:
-    return [i for i, t in enumerate(entry.argtypes) if not isinstance(t, types.Omitted)]
+def call(driver: Any, address: int, leaves: Sequence[Any]) -> Any:
+    """Call through a driver, without asking again what type each value is.
+
+    Parameters
+    ----------
+    driver : dispatcher
+        From `drive`.
+    address : int
+        Of the entry.
+    leaves : sequence
+        From `flatten`, which has seen to it that they are of the types.
+    """
+    (compiled,) = driver.overloads.values()
+    return compiled.entry_point(address, *leaves)
 
 
 def _plain(ty: Any) -> Any:
@@ -240,16 +301,16 @@ def _plain(ty: Any) -> Any:
     return ty
 
 
-def _invocation(entry: Entry, window: Window) -> Any:
-    passed = _passed(entry)
+def _invocation(
+    entry: Entry, window: Window, forms: tuple[Form, ...], leaves: Sequence[Any]
+) -> Any:
+    boxed = can_box(entry.restype)
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        values = cgutils.unpack_tuple(builder, arguments[1], len(passed))
-        given = dict(zip(passed, values, strict=True))
-        flat = [
-            given[i] if i in given else context.get_constant_null(t)
-            for i, t in enumerate(entry.argtypes)
-        ]
+        assembly = Assembly(
+            context, builder, iter(cgutils.unpack_tuple(builder, arguments[1], len(leaves)))
+        )
+        flat = [assembly.value(form) for form in forms]
         if entry.convention == "numba":
             shape = context.call_conv.get_function_type(entry.restype, entry.argtypes)
         else:
@@ -268,20 +329,26 @@ def _invocation(entry: Entry, window: Window) -> Any:
         if entry.convention == "c":
             result = builder.call(target, flat)
             builder.call(closes, ())
+            assembly.drop()
             return context.get_dummy_value() if nothing else result
         status, result = context.call_conv.call_function(
             builder, target, entry.restype, entry.argtypes, flat
         )
         builder.call(closes, ())
+        assembly.drop()
         with cgutils.if_unlikely(builder, status.is_error):
             context.call_conv.return_status_propagate(builder, status)
         result = imputils.fix_returning_optional(
             context, builder, make_signature(entry.restype, *entry.argtypes), status, result
         )
+        if not boxed:
+            context.nrt.decref(builder, entry.restype, result)
+            return context.get_dummy_value()
         return imputils.impl_ret_new_ref(context, builder, entry.restype, result)
 
     @intrinsic  # type: ignore[untyped-decorator]
     def invoke(typingctx: Any, target: Any, arguments: Any) -> Any:
-        return entry.restype(target, arguments), code
+        # As declared: of a tuple of literals inference would make one of plain numbers.
+        return (entry.restype if boxed else types.none)(target, arguments), code
 
     return invoke

@@ -15,7 +15,7 @@ import numpy as np
 
 from alloccheck.errors import UsageError
 from alloccheck.oracle.counts import Remote
-from alloccheck.oracle.references import FunctionReference, Made, reference_of
+from alloccheck.oracle.references import FunctionReference, Made, Parts, reference_of
 
 _ALIGNMENT = 4096
 """Regions keep their address modulo this, so that alignment and page crossings are the same."""
@@ -37,8 +37,8 @@ def encode(values: Sequence[Any]) -> Encoded:
     Parameters
     ----------
     values : sequence
-        None, bool, int, float, complex, str, bytes, NumPy scalars, records and arrays, tuples,
-        lists, functions of modules, and `Made`.
+        None, bool, int, float, complex, str, bytes, NumPy scalars, records and arrays, tuples
+        (named ones of modules, too), lists, functions of modules, `Made` and `Parts`.
 
     Raises
     ------
@@ -99,10 +99,18 @@ class _Encoder:
             return {"kind": "bytes", "value": value.hex()}
         if kind is tuple or kind is list:
             return {"kind": kind.__name__, "items": [self.value(v) for v in value]}
+        if isinstance(value, tuple) and hasattr(kind, "_fields"):
+            return {
+                "kind": "namedtuple",
+                "class": describe_reference(reference_of(kind)),
+                "items": [self.value(v) for v in value],
+            }
         if isinstance(value, np.generic):
             return self._scalar(value)
         if kind is np.ndarray or kind is np.recarray:
             return self._array(value)
+        if kind is Parts:
+            return {"kind": "parts", "items": [self.value(v) for v in value.values]}
         if kind is Remote:
             return {"kind": "remote", "value": value.text}
         if isinstance(value, FunctionReference):
@@ -209,11 +217,17 @@ def _decode(item: Mapping[str, Json], memory: Sequence[_Region], make: Any) -> A
         return bytes.fromhex(item["value"])
     if kind == "remote":
         return Remote(item["value"])
-    if kind in ("tuple", "list", "made"):
+    if kind in ("tuple", "list", "parts", "made"):
         items = [_decode(i, memory, make) for i in item["items"]]
+        if kind == "parts":
+            return Parts(tuple(items))
         if kind == "made":
             return _made(make, read_reference(item["factory"]), tuple(items))
         return tuple(items) if kind == "tuple" else items
+    if kind == "namedtuple":
+        items = [_decode(i, memory, make) for i in item["items"]]
+        # Where classes cannot be resolved, a plain tuple is equal to it.
+        return make(read_reference(item["class"]), None)(*items) if make else tuple(items)
     if kind == "function":
         return _made(make, read_reference(item["function"]), None)
     dtype = _read_dtype(item["dtype"])

@@ -18,6 +18,9 @@ from typing import Any
 
 from alloccheck.errors import UsageError
 
+ONLY = "*"
+"""Stands for the signature of a dispatcher's only overload, whatever its types are called."""
+
 
 @dataclass(frozen=True, slots=True)
 class FunctionReference:
@@ -68,6 +71,35 @@ class Made:
         return f"{self.factory}({', '.join(map(repr, self.arguments))})"
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A value that compiled code puts together from its parts, before anything is measured.
+
+    For structrefs and jitclass instances as they may lie in memory, whatever their constructors
+    do. It can only be passed where the types of the arguments are known.
+
+    Parameters
+    ----------
+    values : tuple
+        One for each field, in their order.
+    """
+
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What a factory returns that makes all arguments of a call at once; it is the only argument.
+
+    Parameters
+    ----------
+    values : tuple
+        The arguments.
+    """
+
+    values: tuple[Any, ...]
+
+
 def made_by(factory: Callable[..., Any], *arguments: Any) -> Made:
     """Return a value to be made in the measuring process: ``factory(*arguments)``.
 
@@ -88,12 +120,12 @@ def made_by(factory: Callable[..., Any], *arguments: Any) -> Made:
 
 
 def reference_of(function: Any) -> FunctionReference:
-    """Return the name of a function or dispatcher of a module.
+    """Return the name of a function, dispatcher or class of a module.
 
     Parameters
     ----------
     function : object
-        A dispatcher (with ``py_func``) or a Python function.
+        A dispatcher (with ``py_func``), a Python function, or a class.
 
     Raises
     ------
@@ -102,7 +134,7 @@ def reference_of(function: Any) -> FunctionReference:
     """
     plain = getattr(function, "py_func", None) or getattr(function, "__wrapped__", function)
     code = getattr(plain, "__code__", None)
-    if code is None:
+    if code is None and not isinstance(plain, type):
         raise UsageError(f"{function!r} has no source file to be found by")
     module = sys.modules.get(plain.__module__)
     name = _name_in(module, plain.__qualname__, function)

@@ -16,15 +16,17 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from numba.core import types
-
 from alloccheck.errors import UsageError
 from alloccheck.oracle import encoding, transport
 from alloccheck.oracle.counts import CallCounts, Remote
-from alloccheck.oracle.driver import Entry, Window, drive, entry_of, fold
+from alloccheck.oracle.driver import Entry, Window, align, call, drive, entry_of, fold
 from alloccheck.oracle.interface import DRIVER, Interposer
-from alloccheck.oracle.references import FunctionReference, fingerprint, resolve
+from alloccheck.oracle.native import Form, flatten
+from alloccheck.oracle.references import ONLY, FunctionReference, Spread, fingerprint, resolve
 from alloccheck.oracle.wire import counts_to_json
+
+_REHEARSAL = 4
+"""Seconds for a call that is only tried."""
 
 _GRACE = 10
 """Seconds after the client's own patience."""
@@ -51,16 +53,22 @@ class Worker:
             if folder not in sys.path:
                 sys.path.append(folder)
         described = encoding.Encoded(request["values"], blobs)
-        function, *arguments = encoding.decode(described, _make)
+        function, *arguments = _decoded(described)
         _check_same(function, request["fingerprint"], request["function"])
-        values = fold(function, arguments)
+        only = request["signature"] == ONLY
+        values = arguments if only else fold(function, arguments)
         entry = entry_of(function, values, request["signature"], request["entry"])
-        driver = self._driver(entry)
         calls = []
         for number in range(request["calls"]):
             if number and request["fresh"]:
-                values = fold(function, encoding.decode(described, _make)[1:])
-            calls.append(self._call(entry, driver, values))
+                _, *arguments = _decoded(described)
+            if not number or request["fresh"]:
+                values = align(entry.argtypes, arguments) if only else fold(function, arguments)
+                forms, leaves = flatten(entry.argtypes, values)
+                driver = self._driver(entry, forms)
+            if not number and request["rehearse"]:
+                _rehearse(entry, driver, leaves, request["timeout"])
+            calls.append(self._call(entry, driver, leaves))
         head, parts = counts_to_json(
             calls,
             function=request["function"],
@@ -72,11 +80,11 @@ class Worker:
         )
         return transport.Message(head, parts)
 
-    def _driver(self, entry: Entry) -> Any:
-        kind = (entry.convention, entry.restype, entry.argtypes)
+    def _driver(self, entry: Entry, forms: tuple[Form, ...]) -> Any:
+        kind = (entry.convention, entry.restype, entry.argtypes, forms)
         driver = self._drivers.get(kind)
         if driver is None:
-            driver = self._drivers[kind] = drive(entry, self._window)
+            driver = self._drivers[kind] = drive(entry, self._window, forms)
             (compiled,) = driver.overloads.values()
             own = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
             self._interposer.watch([(own, DRIVER)])
@@ -86,11 +94,10 @@ class Worker:
             self._interposer.watch(entry.symbols)
         return driver
 
-    def _call(self, entry: Entry, driver: Any, values: Sequence[Any]) -> CallCounts:
-        given = [v for v in values if not isinstance(v, types.Omitted)]
+    def _call(self, entry: Entry, driver: Any, leaves: Sequence[Any]) -> CallCounts:
         outcome, exception, result = "returned", None, None
         try:
-            result = driver(entry.address, *given)
+            result = call(driver, entry.address, leaves)
         except Exception as error:  # whatever the measured function raises
             outcome, exception = "raised", f"{type(error).__name__}: {error}"
         window = self._interposer.read()
@@ -105,6 +112,41 @@ class Worker:
             system_calls=window.system_calls,
             complete=window.complete,
         )
+
+
+def _rehearse(entry: Entry, driver: Any, leaves: Sequence[Any], timeout: float) -> None:
+    """Make the call in a copy of this process first, which may crash or not end.
+
+    Raises
+    ------
+    RehearsalFailed
+        When it does.
+    """
+    copy = os.fork()
+    if not copy:
+        faulthandler.disable()
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        # Before the client loses patience with this process.
+        signal.alarm(max(1, min(_REHEARSAL, int(timeout) - 1)))
+        try:
+            call(driver, entry.address, leaves)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(copy, 0)
+    if os.WIFSIGNALED(status):
+        raise RehearsalFailed(signal.Signals(os.WTERMSIG(status)).name)
+
+
+class RehearsalFailed(Exception):
+    """A call would have crashed the process, or not ended; the message is the signal's name."""
+
+
+def _decoded(described: encoding.Encoded) -> list[Any]:
+    """Return the function and its arguments, made anew."""
+    function, *arguments = encoding.decode(described, _make)
+    if len(arguments) == 1 and isinstance(arguments[0], Spread):
+        arguments = list(arguments[0].values)
+    return [function, *arguments]
 
 
 def _make(reference: FunctionReference, arguments: tuple[Any, ...] | None) -> Any:
