@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 
 import numpy as np
@@ -172,6 +173,19 @@ def test_rebound_global_of_a_callee_gives_a_new_answer(monkeypatch):
 @njit
 def scaled(n):
     return n * SIZE
+
+
+def test_a_function_that_borrows_a_librarys_name_is_still_the_users():
+    size = 1
+
+    @functools.wraps(np.isscalar)
+    def function(element):
+        return element + size
+
+    assert function.__module__ == "numpy"
+    first = answer(function, (I,))
+    size = 2
+    assert answer(function, (I,))[0] != first[0]
 
 
 def test_changed_content_of_a_captured_array_gives_a_new_answer():

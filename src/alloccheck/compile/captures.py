@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from alloccheck.compile import numba_internals  # noqa: F401  (the version gate)
+from alloccheck.compile.origin import is_of_libraries
 
 # isort: split
 from numba.core.dispatcher import Dispatcher
@@ -168,7 +169,7 @@ def plain_functions(function: Callable[..., Any]) -> Iterator[FunctionType]:
         one = waiting.pop()
         if isinstance(one, Dispatcher) and one.targetoptions.get("inline", "never") != "never":
             one = one.py_func
-        if isinstance(one, FunctionType) and id(one) not in seen and not _of_libraries(one):
+        if isinstance(one, FunctionType) and id(one) not in seen and not is_of_libraries(one):
             seen.add(id(one))
             yield one
             waiting.extend(value for _, value in captured_values(one))
@@ -209,7 +210,7 @@ def looks_recursive(function: Callable[..., Any]) -> bool:
         waiting.append((one, True))
         for _, value in captured_values(one):
             callee = _python_function(value)
-            if callee is None or _of_libraries(callee):
+            if callee is None or is_of_libraries(callee):
                 continue
             if id(callee) in above:
                 return True
@@ -221,11 +222,6 @@ def _python_function(value: Any) -> FunctionType | None:
     """Return the Python function that a captured value would be compiled from, if any."""
     function = value.py_func if isinstance(value, Dispatcher) else value
     return function if isinstance(function, FunctionType) else None
-
-
-def _of_libraries(function: FunctionType) -> bool:
-    """Return whether nobody rebinds what a function refers to: it is NumPy's or Numba's."""
-    return (function.__module__ or "").partition(".")[0] in ("numpy", "numba", "llvmlite")
 
 
 def class_fingerprint(class_type: ClassType) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from alloccheck.compile import numba_internals
-from alloccheck.compile.identity import is_foreign, is_trusted_module
+from alloccheck.compile.origin import is_foreign, is_trusted_module
 from alloccheck.errors import Unstorable
 
 # isort: split

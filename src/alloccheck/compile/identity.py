@@ -8,14 +8,11 @@ reach. A value whose content cannot be told makes it give up (`Unstorable`), nev
 from __future__ import annotations
 
 import enum
-import functools
 import hashlib
-import os
 import struct
 import sys
 import types as python_types
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +20,7 @@ import numpy as np
 from alloccheck.compile import typecodes
 from alloccheck.compile.captures import ASSUMPTION_ATTRIBUTE
 from alloccheck.compile.disjoint import base_pipeline, disjoint_names
+from alloccheck.compile.origin import is_foreign, is_trusted_module
 from alloccheck.errors import Unstorable
 
 # isort: split
@@ -35,56 +33,6 @@ from numba.core.typing.templates import Signature
 _PLAIN = (bool, int, str, bytes, type(None), type(...))
 _CONSTANT_ARRAY = 1_000_000
 """Numba compiles larger arrays in by address (``BaseContext.make_constant_array``)."""
-
-_VERSIONED = ("numba", "numpy", "llvmlite", "alloccheck")
-"""Packages whose content the versions and files in the key stand for."""
-
-_STANDARD = str(Path(os.__file__).parent) + os.sep
-_ELSEWHERE = (f"{_STANDARD}site-packages{os.sep}", f"{_STANDARD}dist-packages{os.sep}")
-
-
-@functools.cache
-def _trusted_directories() -> tuple[str, ...]:
-    files = (getattr(sys.modules.get(name), "__file__", None) for name in _VERSIONED)
-    return tuple(str(Path(one).parent) + os.sep for one in files if one)
-
-
-@functools.cache
-def _is_trusted_file(file: str) -> bool:
-    """Tell whether a file belongs to the standard library or a versioned package."""
-    if file.startswith(_trusted_directories()):
-        return f"{os.sep}numba{os.sep}tests{os.sep}" not in file
-    return file.startswith(_STANDARD) and not file.startswith(_ELSEWHERE)
-
-
-def is_trusted_module(name: str) -> bool:
-    """Tell whether a module belongs to the standard library or a versioned package.
-
-    Parameters
-    ----------
-    name : str
-        Its name. A file of the user's may hide a standard one: where it lies decides.
-    """
-    top = name.partition(".")[0]
-    if top not in _VERSIONED and top not in sys.stdlib_module_names:
-        return False
-    file = getattr(sys.modules.get(name), "__file__", None)
-    return top in sys.builtin_module_names if file is None else _is_trusted_file(file)
-
-
-def is_foreign(function: Any) -> bool:
-    """Tell whether a Python function is from outside Numba, NumPy, us and the standard library.
-
-    Parameters
-    ----------
-    function : Callable
-        Judged by its code's file: its ``__module__`` can be anything.
-    """
-    file = function.__code__.co_filename
-    if file.startswith("<"):
-        # Made of text, or frozen.
-        return not is_trusted_module(str(function.__globals__.get("__name__", "")))
-    return not _is_trusted_file(file)
 
 
 class Identity:

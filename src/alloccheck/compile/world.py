@@ -23,6 +23,7 @@ from alloccheck.compile.contexts import (
 from alloccheck.compile.interrupts import safe_point
 from alloccheck.compile.isolation import TARGET, HermeticCPU, hermetic_target, inherited_flags
 from alloccheck.compile.job import CompileJob
+from alloccheck.compile.origin import is_of_libraries
 from alloccheck.compile.recursion import NothingKnown, RoundRecursion
 from alloccheck.errors import InterpreterRefused, Refused
 
@@ -416,7 +417,7 @@ class World:
         those that chose an overload's implementation. And the types of jitclasses.
         """
         for one in self.dispatchers:
-            if _is_of_numba(one.py_func):
+            if is_of_libraries(one.py_func):
                 continue
             # One that is inlined has no overloads, but what it calls may have changed as well.
             yield from plain_functions(one.py_func)
@@ -432,7 +433,7 @@ class World:
         for template, _ in self.memory.class_dicts:
             for name in ("_overload_func", "_definition_func"):
                 chooser = getattr(template, name, None)
-                if isinstance(chooser, python_types.FunctionType) and not _is_of_numba(chooser):
+                if isinstance(chooser, python_types.FunctionType) and not is_of_libraries(chooser):
                     yield from plain_functions(chooser)
 
     # --- counterparts -------------------------------------------------------------------------
@@ -649,7 +650,7 @@ class World:
         return tuple(
             cres.type_annotation
             for one in self.dispatchers
-            if not _is_of_numba(one.py_func)
+            if not is_of_libraries(one.py_func)
             for cres in one.overloads.values()
             if cres.type_annotation is not None and id(cres.library) in linked
         )
@@ -672,15 +673,6 @@ def _forget_traceback(error: BaseException | None) -> None:
         error.__traceback__ = None
         _forget_traceback(error.__cause__)
         error = error.__context__
-
-
-def _is_of_numba(function: Any) -> bool:
-    """Tell whether a Python function belongs to Numba, whose functions nobody rebinds.
-
-    Functions that Numba makes of inner functions have no module: they are the user's.
-    """
-    module = function.__module__ or ""
-    return module.startswith("numba.") and not module.startswith("numba.tests.")
 
 
 def _linked(library: Any) -> set[int]:
