@@ -19,7 +19,7 @@ from alloccheck.errors import Refused, UsageError
 from numba.core import target_extension as te
 from numba.core.compiler import Compiler
 from numba.core.decorators import jit
-from numba.core.dispatcher import NullCache, _FunctionCompiler
+from numba.core.dispatcher import NullCache
 from numba.core.registry import CPUDispatcher
 
 hermetic_compiles = 0
@@ -41,12 +41,10 @@ class SuiteDispatcher(CheckedDispatcher):
         locals: Any = None,
         targetoptions: Any = None,
         pipeline_class: Any = Compiler,
+        **others: Any,
     ) -> None:
-        super().__init__(py_func, locals, targetoptions)
-        if pipeline_class is not Compiler:
-            self._compiler = _FunctionCompiler(
-                py_func, self.targetdescr, self.targetoptions, self.locals, pipeline_class
-            )
+        own = None if pipeline_class is Compiler else pipeline_class
+        super().__init__(py_func, locals, targetoptions, pipeline_class=own, **others)
 
     def enable_caching(self) -> None:
         CPUDispatcher.enable_caching(self)

@@ -51,9 +51,16 @@ def verdict(entry: dict[str, Any]) -> str:
 
 
 def short(identifier: str) -> tuple[str, str]:
-    """Split a test's identifier into the module and the rest."""
-    module, _, rest = identifier.removeprefix(PREFIX).partition(".")
-    return module, rest
+    """Split a test's identifier into the module and the rest.
+
+    Examples
+    --------
+    >>> short("numba.tests.npyufunc.test_gufunc.TestGUFunc.test_gufunc")
+    ('npyufunc.test_gufunc', 'TestGUFunc.test_gufunc')
+    """
+    parts = identifier.removeprefix(PREFIX).split(".")
+    length = next(i for i, part in enumerate(parts, 1) if part.startswith("test_"))
+    return ".".join(parts[:length]), ".".join(parts[length:])
 
 
 class Explanations:
@@ -93,6 +100,26 @@ def judge(
     if reason is None:
         return kind, None
     return explanations.groups[reason].get("kind", kind), reason
+
+
+def subjects() -> dict[str, list[str]]:
+    """Return the patterns of tests by what of Numba they exercise."""
+    with (HERE / "subjects.toml").open("rb") as file:
+        found: dict[str, list[str]] = tomllib.load(file)["subjects"]
+    return found
+
+
+def by_subject(stored: dict[str, Any]) -> dict[str, Counter[str]]:
+    """Return how many tests of each subject ended in each way; a test may be of several."""
+    kinds = kinds_of(stored)
+    return {
+        name: Counter(
+            kind
+            for identifier, kind in kinds.items()
+            if any(fnmatch.fnmatchcase(identifier.removeprefix(PREFIX), one) for one in patterns)
+        )
+        for name, patterns in subjects().items()
+    }
 
 
 def _results(folder: Path) -> dict[str, dict[str, Any]]:
@@ -199,6 +226,12 @@ def document(stored: dict[str, Any], explanations: Explanations) -> str:
     lines.append("")
     for name in sorted(reasons.keys() & explanations.groups.keys()):
         lines += [f"**{name}.** {' '.join(explanations.groups[name]['reason'].split())}", ""]
+    lines += ["## By subject", "", f"| subject | applies | {' | '.join(KINDS[:-1])} |"]
+    lines.append("|---|" + "---:|" * len(KINDS))
+    for name, counts in by_subject(stored).items():
+        row = " | ".join(str(counts[kind]) for kind in KINDS[:-1])
+        lines.append(f"| {name} | {sum(counts[kind] for kind in KINDS[:-1])} | {row} |")
+    lines.append("")
     lines += ["## By module", "", f"| module | passes | {' | '.join(KINDS)} |"]
     lines.append("|---|" + "---:|" * (len(KINDS) + 1))
     for module, table in modules.items():
