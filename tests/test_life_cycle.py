@@ -204,6 +204,26 @@ def test_code_goes_with_the_function_where_nothing_pins_it():
     assert printed == "gone\n"
 
 
+def test_a_function_goes_with_its_last_reference():
+    printed = run(
+        FREED
+        + """
+    start = loaded_artifacts()
+    gc.collect()
+    gc.disable()
+    for decorate in (hermetic, check_allocs):
+        made = decorate(scalar)
+        made(3.0)
+        assert loaded_artifacts() == start + 1
+        made = weakref.ref(made)
+        assert made() is None
+        assert loaded_artifacts() == start
+    print("gone")
+    """
+    )
+    assert printed == "gone\n"
+
+
 def test_memory_of_dropped_functions_comes_back():
     printed = run(
         """

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,6 +27,7 @@ from alloccheck.compile.entry import value_entry_type
 from alloccheck.compile.job import (
     CompileJob,
     Configuration,
+    checked_options,
     parse_signature,
     require_jit_enabled,
 )
@@ -182,8 +184,6 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
 
     def enable_caching(self) -> None:
         """Refuse: Numba's disk cache brings back code that was not checked."""
-        from alloccheck.compile.job import checked_options
-
         checked_options({"cache": True})
 
     def recompile(self) -> None:
@@ -302,11 +302,25 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
 
     def _admit(self, key: tuple[Any, ...], artifact: Artifact) -> None:
         """Make an artifact callable from Python and from jitted code."""
-        self._artifacts[key] = artifact
+        self._artifacts[key] = replace(artifact, job=self._on_its_own(artifact.job))
         result = artifact.result
         if artifact.generator is not None:
             result = self._with_own_generator(artifact)
         self.add_overload(result)
+
+    def _on_its_own(self, job: CompileJob) -> CompileJob:
+        """Return a job's question in terms of its function.
+
+        An artifact that referred to the dispatcher that keeps it would delay, until the garbage
+        collector runs, that a function without references goes, and its code with it.
+        """
+        return replace(
+            job,
+            dispatcher=None,
+            options=checked_options(self.targetoptions),
+            locals=self.locals,
+            pipeline_class=self._compiler.pipeline_class,
+        )
 
     def _with_own_generator(self, artifact: Artifact) -> Any:
         """Let jitted code run an artifact's generator, by address.
@@ -396,7 +410,7 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         for key in self.overloads if signature is None else (signature,):
             result = self.overloads[key]
             if result.type_annotation is None:
-                annotation = annotation_of(self._artifacts[key].job)
+                annotation = annotation_of(replace(self._artifacts[key].job, dispatcher=self))
                 self.overloads[key] = result._replace(type_annotation=annotation)
 
     # --- pickling -------------------------------------------------------------------------------
