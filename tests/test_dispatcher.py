@@ -18,12 +18,14 @@ import cloudpickle
 import numpy as np
 import pytest
 from numba import cfunc, literally, njit, typed, types, vectorize
+from numba.core import config
 from numba.core.errors import TypingError
 from numba.core.runtime import _nrt_python, rtsys
 from numba.experimental import jitclass
 from numba.extending import overload, register_jitable
 
 from alloccheck import (
+    Refused,
     check_allocs,
     hermetic,
 )
@@ -671,6 +673,18 @@ def test_generator_of_a_checked_function_in_njit_code(decorate):
     assert caller() == 3.0
 
 
+def test_the_type_of_a_generator_can_be_pickled(decorate):
+    one, other = decorate(generate), decorate(generate)
+    kinds = []
+    for checked in (one, other):
+        list(checked())
+        (signature,) = checked.nopython_signatures
+        kinds.append(signature.return_type)
+    assert kinds[0] != kinds[1]
+    for kind in kinds:
+        assert pickle.loads(pickle.dumps(kind)) is kind
+
+
 def test_a_checked_function_is_inlined_into_checked_code(decorate):
     inner = decorate(lambda x: x * 3.0)
 
@@ -792,3 +806,20 @@ def test_inspection(decorate, capsys):
     assert checked.get_metadata(signature) is not None
     assert checked.stats.cache_path is None
     assert checked.get_overload(signature) is checked.overloads[signature].entry_point
+
+
+def test_types_are_not_told_of_a_compile_under_other_settings(decorate, monkeypatch):
+    checked = decorate(affine)
+    checked(2.0)
+    monkeypatch.setattr(config, "EXTEND_VARIABLE_LIFETIMES", 1)
+    with pytest.raises(Refused, match="EXTEND_VARIABLE_LIFETIMES was '0' and is '1' now"):
+        checked.inspect_types()
+
+
+def test_a_level_of_optimisation_may_be_a_plain_number(decorate, monkeypatch):
+    monkeypatch.setattr(config, "OPT", 1)
+    checked = decorate(affine)
+    assert checked(2.0) == 4.0
+    (artifact,) = checked.artifacts.values()
+    assert dict(artifact.configuration.settings)["OPT"] == "1"
+    assert type(config.OPT) is int

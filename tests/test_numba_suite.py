@@ -50,8 +50,13 @@ def test_the_slice_ends_as_stored(tmp_path):
 def test_ninety_nine_percent_end_as_with_numba():
     kinds = list(table.kinds_of(STORED).values())
     applicable = [one for one in kinds if one != "not applicable"]
-    assert len(applicable) >= 250
+    assert len(applicable) >= 1500
     assert applicable.count("same") / len(applicable) >= 0.99
+
+
+def test_every_subject_is_represented():
+    for name, counts in table.by_subject(STORED).items():
+        assert counts["same"] >= 10, name
 
 
 def test_every_difference_is_explained():

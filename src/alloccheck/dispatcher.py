@@ -15,10 +15,11 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
+from uuid import uuid4
 
 import alloccheck
 from alloccheck.binding import Bound
@@ -332,7 +333,7 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         assert generator is not None
         found = result.signature.return_type
         own = types.Generator(
-            gen_func=result.entry_point,
+            gen_func=_OwnGenerator(uuid4().hex, result.entry_point),
             yield_type=found.yield_type,
             arg_types=found.arg_types,
             state_types=found.state_types,
@@ -410,6 +411,8 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         for key in self.overloads if signature is None else (signature,):
             result = self.overloads[key]
             if result.type_annotation is None:
+                # It is made by compiling again: under other settings, it would tell of other code.
+                self._require_same_configuration(key)
                 annotation = annotation_of(replace(self._artifacts[key].job, dispatcher=self))
                 self.overloads[key] = result._replace(type_annotation=annotation)
 
@@ -462,6 +465,20 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
             self.compile(signature)
         self._can_compile = can_compile
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnGenerator:
+    """Tells the type of one artifact's generators from all others.
+
+    Types of signatures are pickled. In another process, this one means no code.
+    """
+
+    name: str
+    entry_point: Any = field(compare=False, repr=False, default=None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.name,)
 
 
 class VerifyingDispatcher(CheckedDispatcher):

@@ -17,7 +17,7 @@ from typing import Any
 
 import llvmlite.binding as ll
 
-from alloccheck.compile import canonical, isolation
+from alloccheck.compile import canonical, dumps, isolation
 from alloccheck.compile.collector import slow_collector
 from alloccheck.compile.contexts import UNRESOLVED, WorldLibrary, parse_like
 from alloccheck.compile.entry import add_c_entries, has_c_signature, is_called_in_registers
@@ -225,6 +225,7 @@ def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
     manager.run(module, codegen._pass_builder(opt=0, loop_vectorize=False, slp_vectorize=False))
     module.verify()
     body = str(module.get_function(descriptor.mangled_name))
+    dumps.closed(library, module, codegen._tm)
     object_code = codegen._tm.emit_object(module)
     object_file = read_object(object_code)
     return _Closed(

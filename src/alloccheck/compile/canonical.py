@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from alloccheck.compile import dumps
 from alloccheck.compile.captures import class_fingerprint, function_fingerprint, looks_recursive
 from alloccheck.compile.job import CompileJob, Configuration
 from alloccheck.compile.recursion import RoundLost, RoundRecursion
@@ -100,6 +101,8 @@ class CanonicalCache:
 
     def _use(self, job: CompileJob, run: Callable[[World], T]) -> T | None:
         configuration = Configuration.current()
+        if dumps.asked_for():
+            return None
         if not self._still_valid(configuration):
             self.clear()
         recursion = RoundRecursion({}, expected=False)

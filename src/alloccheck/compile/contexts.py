@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as ll
 
-from alloccheck.compile import choices, isolation
+from alloccheck.compile import choices, dumps, isolation
 from alloccheck.compile.interrupts import safe_point
 from alloccheck.compile.isolation import TARGET, VariantDict
 from alloccheck.compile.job import Configuration
@@ -27,7 +27,18 @@ from alloccheck.compile.pass_managers import freed
 from alloccheck.errors import Refused
 
 # isort: split
-from numba.core import codegen, cpu, externals, imputils, pythonapi, registry, types, typing, utils
+from numba.core import (
+    codegen,
+    config,
+    cpu,
+    externals,
+    imputils,
+    pythonapi,
+    registry,
+    types,
+    typing,
+    utils,
+)
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 from numba.core.runtime import nrtdynmod, rtsys
@@ -173,6 +184,7 @@ class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
         """Link and optimise; code generation waits for `artifact.close`."""
         safe_point()
         self._raise_if_finalized()
+        dumps.before_linking(self)
         self._pristine = self._final_module.as_bitcode()
         linked: set[int] = set()
         for library in self._linking_libraries:
@@ -186,6 +198,7 @@ class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
         self._optimize_final_module()
         self._final_module.verify()
         self._finalized = True
+        dumps.optimised(self)
 
     def get_pointer_to_function(self, name: str) -> int:
         """Return null: no address exists before the artifact is loaded.
@@ -224,6 +237,12 @@ def runtime_library(context: WorldContext) -> WorldLibrary:
     return library
 
 
+class _PlainLevel(int):
+    """A level of optimisation that a program set as a mere number."""
+
+    is_opt_max = False
+
+
 class WorldCodegen(codegen.JITCPUCodegen):  # type: ignore[misc]
     """A code generator of one world. It remembers its libraries, to resolve recursion."""
 
@@ -244,6 +263,18 @@ class WorldCodegen(codegen.JITCPUCodegen):  # type: ignore[misc]
     def _function_pass_manager(self, **kwargs: Any) -> tuple[Any, Any]:
         manager, builder = super()._function_pass_manager(**kwargs)
         return freed(manager), builder
+
+    def _init(self, llvm_module: Any) -> None:
+        # Numba does this once, at start-up, when the level is still as the environment says.
+        level = config.OPT
+        if hasattr(level, "is_opt_max"):
+            super()._init(llvm_module)
+            return
+        config.OPT = _PlainLevel(level)
+        try:
+            super()._init(llvm_module)
+        finally:
+            config.OPT = level
 
     def create_library(self, name: str, **kwargs: Any) -> WorldLibrary:
         library: WorldLibrary = super().create_library(name, **kwargs)
