@@ -31,6 +31,7 @@ from numba.core import (
     codegen,
     config,
     cpu,
+    debuginfo,
     externals,
     imputils,
     pythonapi,
@@ -312,11 +313,17 @@ class WorldContext(cpu.CPUContext):  # type: ignore[misc]
     """A target context of one world."""
 
     enable_debuginfo = True
-    DIBuilder = LineTables
 
     def __init__(self, world: World) -> None:
         self._world = world
         super().__init__(world.typing_context, TARGET)
+
+    @property
+    def DIBuilder(self) -> Any:  # noqa: N802  (Numba's name)
+        """What describes the source to LLVM: lines; with ``debug=True`` all that Numba does."""
+        # Numba sets the attribute on the copy that it makes for a function with that option.
+        asked = "enable_debuginfo" in vars(self)
+        return debuginfo.DIBuilder if asked else LineTables
 
     @global_compiler_lock  # type: ignore[untyped-decorator]
     def init(self) -> None:
