@@ -17,10 +17,11 @@ import warnings
 import cloudpickle
 import numpy as np
 import pytest
-from numba import cfunc, literally, njit, typed, types, vectorize
+from numba import cfunc, literally, njit, prange, typed, types, vectorize
 from numba.core import config
 from numba.core.errors import TypingError
 from numba.core.runtime import _nrt_python, rtsys
+from numba.core.typing import templates
 from numba.experimental import jitclass
 from numba.extending import overload, register_jitable
 
@@ -787,6 +788,44 @@ def _signatures_of(function):
     return function.signatures
 
 
+@vectorize(identity="reorderable")
+def smaller(a, b):
+    return min(a, b)
+
+
+@vectorize(identity=0)
+def plus(a, b):
+    return a + b
+
+
+def reduce_all(x):
+    return smaller.reduce(x, axis=(0, 1)), plus.reduce(x, axis=0), plus.nin, plus.identity
+
+
+def add_at(x, places):
+    plus.at(x, places, 10)
+    return plus.reduceat(x, places)
+
+
+@pytest.mark.filterwarnings("ignore::numba.core.errors.NumbaWarning")
+def test_methods_and_attributes_of_ufuncs(decorate):
+    table = np.arange(8).reshape(2, 2, 2) - 3
+    places = np.array([0, 2])
+    expected = njit(reduce_all)(table)
+    line = np.arange(4)
+    after = njit(add_at)(line, places)
+    registered = len(templates.builtin_registry.attributes)
+    for _ in range(2):
+        found = decorate(reduce_all)(table)
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+        other_line = np.arange(4)
+        np.testing.assert_array_equal(decorate(add_at)(other_line, places), after)
+        np.testing.assert_array_equal(other_line, line)
+    # Each world's counterpart of a ufunc has overloads of its own; none of them stays with Numba.
+    assert len(templates.builtin_registry.attributes) == registered
+
+
 # --- inspection -------------------------------------------------------------------------------
 
 
@@ -803,9 +842,23 @@ def test_inspection(decorate, capsys):
     shown = capsys.readouterr().out
     assert "$" in shown and "float64" in shown and "x * scale" in shown
     assert checked(2.0) == 4.0
-    assert checked.get_metadata(signature) is not None
+    assert checked.get_metadata(signature)["timers"]["llvm_lock"] > 0.0
+    assert checked.get_metadata().keys() == {signature}
     assert checked.stats.cache_path is None
     assert checked.get_overload(signature) is checked.overloads[signature].entry_point
+
+
+def test_parallel_diagnostics(capsys):
+    @hermetic(parallel=True)
+    def double(x):
+        for i in prange(x.size):
+            x[i] *= 2.0
+
+    double(np.ones(3))
+    double.parallel_diagnostics(level=1)
+    assert (
+        "Parallel loop listing for  Function test_parallel_diagnostics" in capsys.readouterr().out
+    )
 
 
 def test_types_are_not_told_of_a_compile_under_other_settings(decorate, monkeypatch):

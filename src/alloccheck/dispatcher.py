@@ -405,16 +405,26 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         self._annotate(signature)
         return super().get_annotation_info(signature)
 
+    def get_metadata(self, signature: Any = None) -> Any:
+        """Return what Numba's pipeline noted, such as the times that its passes took."""
+        self._annotate(signature)
+        return super().get_metadata(signature)
+
+    def parallel_diagnostics(self, signature: Any = None, level: int = 1) -> None:
+        """Print what became of the parallel loops, as Numba's dispatcher does."""
+        self._annotate(signature)
+        super().parallel_diagnostics(signature, level)
+
     def _annotate(self, signature: Any) -> None:
-        from alloccheck.compile.artifact import annotation_of
+        from alloccheck.compile.artifact import told_of
 
         for key in self.overloads if signature is None else (signature,):
             result = self.overloads[key]
             if result.type_annotation is None:
                 # It is made by compiling again: under other settings, it would tell of other code.
                 self._require_same_configuration(key)
-                annotation = annotation_of(replace(self._artifacts[key].job, dispatcher=self))
-                self.overloads[key] = result._replace(type_annotation=annotation)
+                annotation, metadata = told_of(replace(self._artifacts[key].job, dispatcher=self))
+                self.overloads[key] = result._replace(type_annotation=annotation, metadata=metadata)
 
     # --- pickling -------------------------------------------------------------------------------
 

@@ -30,22 +30,31 @@ CRASHES = 6
 """Crashes of one module after which the rest of it is left alone."""
 
 
-def read(path: Path) -> tuple[dict[str, dict[str, Any]], str | None, bool]:
-    """Return results by test, the test that did not end, and whether the module finished."""
+def read(path: Path) -> tuple[dict[str, dict[str, Any]], str | None, str]:
+    """Return results by test, the test that did not end, and how the last process ended.
+
+    That is ``"finished"``, ``"again"`` (after a failure, when the rest needs a fresh process), or
+    empty.
+    """
     results: dict[str, dict[str, Any]] = {}
-    pending, finished = None, False
+    pending, ended = None, ""
     if not path.exists():
-        return results, None, False
+        return results, None, ""
     for line in path.read_text().splitlines():
         entry = json.loads(line)
         if "start" in entry:
-            pending, finished = entry["start"], False
+            pending, ended = entry["start"], ""
         elif "id" in entry:
             results[entry["id"]] = entry
             pending = None
-        elif "finished" in entry:
-            finished = True
-    return results, pending, finished
+        else:
+            ended = next((one for one in ("finished", "again") if one in entry), ended)
+    return results, pending, ended
+
+
+def spent(path: Path) -> float:
+    """Return the seconds of CPU that all tests of a module took so far."""
+    return sum(float(one.get("seconds", 0.0)) for one in read(path)[0].values())
 
 
 def run_module(
@@ -59,7 +68,8 @@ def run_module(
     """Run one module's tests until they are done, its time is up, or nothing is left."""
     path = output / f"{module}.jsonl"
     crashes = 0
-    while crashes < CRASHES:
+    deadline = spent(path) + seconds
+    while crashes < CRASHES and (left := deadline - spent(path)) > 0.0:
         results, _, _ = read(path)
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as done:
             done.write("\n".join(results))
@@ -71,7 +81,8 @@ def run_module(
                 mode,
                 str(path),
                 "--seconds",
-                str(seconds),
+                str(left),
+                "--stop",
                 "--test-seconds",
                 str(test_seconds),
                 "--done",
@@ -80,9 +91,11 @@ def run_module(
             if only is not None:
                 command += ["--only", str(only)]
             code = _watch(command, path)
-        results, pending, finished = read(path)
-        if finished:
+        results, pending, ended = read(path)
+        if ended == "finished":
             return
+        if ended == "again":
+            continue
         if pending is None:
             raise RuntimeError(f"{module}: the process ended with {code} before any test started")
         crashes += 1

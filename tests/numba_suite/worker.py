@@ -95,6 +95,9 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--seconds", type=float, default=60.0, help="of CPU, for the module")
     parser.add_argument("--test-seconds", type=float, default=40.0, help="of CPU")
+    parser.add_argument(
+        "--stop", action="store_true", help="after a failure, which may leave things behind"
+    )
     parser.add_argument("--done", type=Path, help="file with identifiers not to run again")
     parser.add_argument("--only", type=Path, help="file with identifiers to run")
     chosen = parser.parse_args()
@@ -155,7 +158,10 @@ def main() -> None:
                 entry["refused"] = substitute.refusals[refused:]
             write(**entry)
             found[identifier] = None
-            if result.outcome in ("fail", "error"):
+            if result.outcome in ("fail", "error", "timeout"):
+                if chosen.stop:
+                    write(again=True)
+                    return
                 gc.collect()
         write(finished=True, cpu=round(time.process_time(), 1))
 

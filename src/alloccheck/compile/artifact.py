@@ -123,10 +123,10 @@ def build(job: CompileJob) -> Built:
     return built if rounds == 1 else _with_rounds(built, rounds)
 
 
-def annotation_of(job: CompileJob) -> Any:
-    """Return Numba's type annotation of a job's function, by compiling it again.
+def told_of(job: CompileJob) -> tuple[Any, dict[str, Any]]:
+    """Return Numba's type annotation and metadata of a job's function, by compiling it again.
 
-    Artifacts do not keep annotations: they hold on to the whole of a compile.
+    Artifacts do not keep them: they hold on to the whole of a compile.
 
     Parameters
     ----------
@@ -139,11 +139,13 @@ def annotation_of(job: CompileJob) -> Any:
         world = World(recursion, variants)
         try:
             with world.active():
-                return world.compile(job).type_annotation
+                result = world.compile(job)
+                return result.type_annotation, result.metadata
         finally:
             world.dispose()
 
-    return compile_to_fixpoint(one_round, _unify)[0]
+    annotation, metadata = compile_to_fixpoint(one_round, _unify)[0]
+    return annotation, metadata
 
 
 def _unify(first: Any, second: Any) -> Any:

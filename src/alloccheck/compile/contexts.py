@@ -319,7 +319,7 @@ class WorldContext(cpu.CPUContext):  # type: ignore[misc]
         super().__init__(world.typing_context, TARGET)
 
     @property
-    def DIBuilder(self) -> Any:  # noqa: N802  (Numba's name)
+    def DIBuilder(self) -> Any:
         """What describes the source to LLVM: lines; with ``debug=True`` all that Numba does."""
         # Numba sets the attribute on the copy that it makes for a function with that option.
         asked = "enable_debuginfo" in vars(self)

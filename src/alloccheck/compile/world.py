@@ -34,6 +34,7 @@ from numba.core.compiler import Compiler
 from numba.core.compiler import Flags as CompilerFlags
 from numba.core.decorators import jit
 from numba.core.runtime import rtsys
+from numba.core.typing import templates
 from numba.np.ufunc.dufunc import DUFunc
 from numba.np.ufunc.gufunc import GUFunc
 from numba.np.ufunc.ufuncbuilder import UFuncDispatcher
@@ -536,10 +537,48 @@ class World:
             return value
         found = self._counterparts.get(id(value))
         if found is None:
-            copy = _copy_ufunc(value)
+            copy = self._copy_ufunc(value)
             self._counterparts[id(value)] = found = (value, copy)
             self._counterparts[id(copy)] = (copy, copy)
         return found[1]
+
+    def _copy_ufunc(self, original: Any) -> Any:
+        """Return a ufunc or stencil of this world, with the original's declarations."""
+        if not isinstance(original, DUFunc):
+            return _copy_other(original)
+        kernel = original._dispatcher
+        identity = original.identity
+        if identity is None and original.reorderable:
+            identity = "reorderable"
+        with self._declaring_here():
+            copy = DUFunc(
+                kernel.py_func,
+                identity=identity,
+                targetoptions={k: v for k, v in kernel.targetoptions.items() if k != "cache"},
+            )
+        if original._frozen:
+            for cres in kernel.overloads.values():
+                copy.add(cres.signature)
+            copy.disable_compile()
+        return copy
+
+    @contextmanager
+    def _declaring_here(self) -> Iterator[None]:
+        """Keep what is registered in the block to this world, which knows it at once.
+
+        A ufunc registers overloads of its own, for its attributes and methods.
+        """
+        shared, own = templates.builtin_registry, templates.Registry()
+        items = templates.RegistryLoader.registry_items
+        before = {name: len(getattr(shared, name)) for name in items}
+        try:
+            yield
+        finally:
+            for name, length in before.items():
+                listed = getattr(shared, name)
+                getattr(own, name).extend(listed[length:])
+                del listed[length:]
+        self.typing_context.install_registry(own)
 
     # --- what a compile leaves ------------------------------------------------------------------
 
@@ -721,20 +760,8 @@ def _copy_function(function: Any) -> Any:
     return copy
 
 
-def _copy_ufunc(original: Any) -> Any:
-    """Return a ufunc or stencil of the current world, with the original's declarations."""
-    if isinstance(original, DUFunc):
-        kernel = original._dispatcher
-        copy = DUFunc(
-            kernel.py_func,
-            identity=original.identity,
-            targetoptions={k: v for k, v in kernel.targetoptions.items() if k != "cache"},
-        )
-        if original._frozen:
-            for cres in kernel.overloads.values():
-                copy.add(cres.signature)
-            copy.disable_compile()
-        return copy
+def _copy_other(original: Any) -> Any:
+    """Return a generalised ufunc or stencil of the current world, declared as the original is."""
     if isinstance(original, GUFunc):
         builder = original.gufunc_builder
         copy = GUFunc(
