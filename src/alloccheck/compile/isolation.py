@@ -402,8 +402,15 @@ class _Exchange:
         self._made = False
 
 
-def _cheap_first_line(function: Any) -> int:
+_numba_first_line = lowering.get_func_body_first_lineno
+
+
+def _first_line(function: Any) -> Any:
     # Numba parses the whole source file per function to find this line; the code object has it.
+    # Where debug information is asked for, a missing source is warned of.
+    flags = targetconfig.ConfigStack.top_or_none()
+    if flags is not None and flags.debuginfo:
+        return _numba_first_line(function)
     return int(function.__code__.co_firstlineno) + 1
 
 
@@ -458,7 +465,7 @@ def isolated(world: World) -> Iterator[None]:
                 _thread.world = None
                 _thread.exchange = exchange
                 exchange.make()
-                lowering.get_func_body_first_lineno = _cheap_first_line
+                lowering.get_func_body_first_lineno = _first_line
                 _thread.world = world
                 with te.target_override(TARGET), own_location():
                     errors.loc_info.clear()
