@@ -60,6 +60,11 @@ class SuiteDispatcher(CheckedDispatcher):
             return "options of another target"
         return None
 
+    def get_overload(self, sig: Any) -> Any:
+        if self._reason_for_stock() is not None:
+            return CPUDispatcher.get_overload(self, sig)
+        return super().get_overload(sig)
+
     def compile(self, sig: Any) -> Any:
         global hermetic_compiles
         if not self._can_compile:

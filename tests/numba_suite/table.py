@@ -127,9 +127,18 @@ def _results(folder: Path) -> dict[str, dict[str, Any]]:
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text().splitlines():
             entry = json.loads(line)
-            if "id" in entry and entry["outcome"] != "timeout":
+            if "id" in entry:
                 found[entry["id"]] = entry
     return found
+
+
+def left_out(hermetic: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the tests that took more time than one may."""
+    return sorted(
+        identifier.removeprefix(PREFIX)
+        for identifier, entry in hermetic.items()
+        if entry["outcome"] == "timeout"
+    )
 
 
 def merge(
@@ -142,7 +151,11 @@ def merge(
     unexplained = []
     for identifier, entry in sorted(hermetic.items()):
         reference = stock.get(identifier)
-        if reference is None or reference["outcome"] not in ("pass", "xfail"):
+        if (
+            entry["outcome"] == "timeout"
+            or reference is None
+            or reference["outcome"] not in ("pass", "xfail")
+        ):
             continue
         kind, reason = judge(identifier, entry, explanations)
         module, rest = short(identifier)
@@ -191,12 +204,14 @@ def document(stored: dict[str, Any], explanations: Explanations) -> str:
         f"{total['same']} ({share:.1f}%) end the same,",
         f"{total['different']} differently, {total['refused']} are refused. The tests of each "
         "module are a sample in a fixed order,",
-        "cut where the time that a module is given ends.",
+        "cut where the time that a module is given ends; "
+        f"{len(stored['left out'])} more took longer than a test may,",
+        "and are left out.",
         "",
         "Recomputed by:",
         "",
         "```",
-        "python tests/numba_suite/run.py hermetic --seconds 60   # of CPU time for each module",
+        "python tests/numba_suite/run.py hermetic --seconds 15   # of CPU time for each module",
         "python tests/numba_suite/run.py stock --seconds 600",
         "python tests/numba_suite/table.py",
         "```",
@@ -217,6 +232,9 @@ def document(stored: dict[str, Any], explanations: Explanations) -> str:
             lines += [f"**{name}.** {' '.join(group['reason'].split())}", ""]
             lines += [f"- `{one}`" for one in used[name]]
             lines.append("")
+    lines += ["## Left out", "", "Not within 10 seconds of CPU time:", ""]
+    lines += [f"- `{one}`" for one in stored["left out"]]
+    lines.append("")
     lines += ["## What does not apply", "", "| reason | tests |", "|---|---:|"]
     reasons = Counter(
         reason for table in modules.values() for reason in table.get("not applicable", {}).values()
@@ -260,10 +278,9 @@ def main() -> None:
     """Merge, store and document."""
     explanations = Explanations()
     build = ROOT / "build" / "numba-suite"
-    modules, unexplained = merge(
-        _results(build / "stock"), _results(build / "hermetic"), explanations
-    )
-    stored = {"versions": _versions(), "modules": modules}
+    hermetic = _results(build / "hermetic")
+    modules, unexplained = merge(_results(build / "stock"), hermetic, explanations)
+    stored = {"versions": _versions(), "left out": left_out(hermetic), "modules": modules}
     (HERE / "results.json").write_text(render(stored))
     (ROOT / "docs" / "numba-coverage.md").write_text(document(stored, explanations))
     print(dict(_counts(modules.values())))

@@ -6,6 +6,7 @@ apart from the compiler so that bringing one back loads none of it.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -86,6 +87,10 @@ class Engine:
         self._engine.close()
 
 
+_DEBUG = re.compile(r",? !dbg !\d+|^!llvm\.dbg\.cu = .*$|^ *#dbg_.*$", re.MULTILINE)
+"""What makes LLVM emit debug information: locations, compile units, records of variables."""
+
+
 class ClosedLibrary:
     """What is left of a code library once its module is closed: text and addresses.
 
@@ -116,8 +121,11 @@ class ClosedLibrary:
         return zlib.decompress(self._listing).decode()
 
     def get_asm_str(self) -> str:
-        """Return the assembly of the closed module."""
-        module = ll.parse_assembly(self.get_llvm_str())
+        """Return the assembly of the closed module; debug information only if it was asked for."""
+        listing = self.get_llvm_str()
+        if "emissionKind: FullDebug" not in listing:
+            listing = _DEBUG.sub("", listing)
+        module = ll.parse_assembly(listing)
         target = ll.Target.from_triple(module.triple or ll.get_process_triple())
         return str(target.create_target_machine().emit_assembly(module))
 
