@@ -18,7 +18,7 @@ import cloudpickle
 import numpy as np
 import pytest
 from numba import cfunc, literally, njit, prange, typed, types, vectorize
-from numba.core import config
+from numba.core import config, event
 from numba.core.errors import TypingError
 from numba.core.runtime import _nrt_python, rtsys
 from numba.core.typing import templates
@@ -846,6 +846,17 @@ def test_inspection(decorate, capsys):
     assert checked.get_metadata().keys() == {signature}
     assert checked.stats.cache_path is None
     assert checked.get_overload(signature) is checked.overloads[signature].entry_point
+
+
+def test_compile_events_name_the_users_dispatcher(decorate):
+    inner = njit(lambda x: x + 1.0)
+    checked = decorate(lambda x: inner(x) * 2.0)
+    with event.install_recorder("numba:compile") as recorder:
+        checked(2.0)
+        checked(3.0)
+    told = [(one.is_start, one.data["dispatcher"], one.data["args"]) for _, one in recorder.buffer]
+    assert told == [(True, checked, (types.float64,)), (False, checked, (types.float64,))]
+    assert event.trigger_event.__module__ == "numba.core.event"
 
 
 def test_parallel_diagnostics(capsys):

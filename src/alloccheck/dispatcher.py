@@ -41,7 +41,7 @@ from alloccheck.verification import verify
 
 # isort: split
 import numba
-from numba.core import cgutils, imputils, registry, sigutils, typeinfer, types, typing
+from numba.core import cgutils, event, imputils, registry, sigutils, typeinfer, types, typing
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import ForceLiteralArg
 
@@ -235,18 +235,20 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
             job = CompileJob(
                 self.py_func, self, key, return_type, value_on_raise=self.value_on_raise
             )
-            try:
-                artifact = self._checked(job)
-            except ForceLiteralArg as request:
-                raise request.bind_fold_arguments(self._folded_types) from None
-            except Exception as error:
-                from alloccheck.check import translated
+            told = {"dispatcher": self, "args": key, "return_type": return_type}
+            with event.trigger_event("numba:compile", data=told):
+                try:
+                    artifact = self._checked(job)
+                except ForceLiteralArg as request:
+                    raise request.bind_fold_arguments(self._folded_types) from None
+                except Exception as error:
+                    from alloccheck.check import translated
 
-                ours = translated(job, error)
-                if ours is None:
-                    raise
-                raise ours from None
-            self._admit(key, artifact)
+                    ours = translated(job, error)
+                    if ours is None:
+                        raise
+                    raise ours from None
+                self._admit(key, artifact)
         return artifact.result.entry_point
 
     def _require_same_configuration(self, key: tuple[Any, ...]) -> None:

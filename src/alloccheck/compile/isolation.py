@@ -23,7 +23,7 @@ from alloccheck.compile.interrupts import interrupts_at_safe_points
 from alloccheck.compile.views import ViewLower
 
 # isort: split
-from numba.core import cpu, errors, lowering, registry, targetconfig, types
+from numba.core import cpu, errors, event, lowering, registry, targetconfig, types
 from numba.core import target_extension as te
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.descriptors import TargetDescriptor
@@ -414,6 +414,16 @@ def _first_line(function: Any) -> Any:
     return int(function.__code__.co_firstlineno) + 1
 
 
+_numba_event = event.trigger_event
+
+
+def _event(kind: str, data: Any = None) -> Any:
+    # Who is told of compiles knows the user's dispatcher, which tells of its own.
+    if kind == "numba:compile":
+        return contextlib.nullcontext()
+    return _numba_event(kind, data=data)
+
+
 @contextlib.contextmanager
 def own_location() -> Iterator[None]:
     """Compile something of its own: afterwards Numba's "current" source location is as before.
@@ -449,11 +459,13 @@ def isolated(world: World) -> Iterator[None]:
         stack = targetconfig._FlagsStack()._stack
         saved_stack = stack[:]
         first_line = lowering.get_func_body_first_lineno
+        trigger_event = event.trigger_event
         exchange = _Exchange(world.memory)
 
         def put_back() -> None:
             _thread.world = outer
             lowering.get_func_body_first_lineno = first_line
+            event.trigger_event = trigger_event
             exchange.undo()
             _thread.exchange = outer_exchange
             stack[:] = saved_stack
@@ -466,6 +478,7 @@ def isolated(world: World) -> Iterator[None]:
                 _thread.exchange = exchange
                 exchange.make()
                 lowering.get_func_body_first_lineno = _first_line
+                event.trigger_event = _event
                 _thread.world = world
                 with te.target_override(TARGET), own_location():
                     errors.loc_info.clear()
