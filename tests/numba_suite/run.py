@@ -105,8 +105,9 @@ def run_module(
             file.write(json.dumps(entry) + "\n")
 
 
-def _watch(command: list[str], path: Path) -> str:
-    environment = {
+def environment() -> dict[str, str]:
+    """Return the environment of a process that runs tests."""
+    return {
         **os.environ,
         "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{HERE}",
         "OPENBLAS_NUM_THREADS": "1",
@@ -114,9 +115,12 @@ def _watch(command: list[str], path: Path) -> str:
         # Tests that Numba would run in a process of their own are run in this one.
         "SUBPROC_TEST": "1",
     }
+
+
+def _watch(command: list[str], path: Path) -> str:
     log = path.with_suffix(".log").open("w")
     process = subprocess.Popen(
-        command, env=environment, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+        command, env=environment(), stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
     )
     size, since = -1, time.monotonic()
     while True:
