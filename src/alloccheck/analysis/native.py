@@ -810,7 +810,7 @@ class _Walk:
         if known is not None:
             self._note_known(known, _Visit(address, path, (*trail, label)), event, caller)
             return
-        panic = decider.panic(address) if not decider.returns(address) else None
+        panic = decider.panic(address)
         if panic is not None:
             self._assume(Trust.PANIC, label, panic.reason)
             self._note_known(panic, _Visit(address, path, (*trail, label)), event, caller)
