@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numba.core.boxing  # noqa: F401  (registers what is looked up here)
 import numpy as np
 from numba.core import cgutils, pythonapi, types
 from numba.core.registry import cpu_target
@@ -204,7 +205,7 @@ def can_box(kind: Any) -> bool:
 
     Examples
     --------
-    >>> can_box(types.Tuple((types.int64, types.float64))), can_box(types.Function(len))
+    >>> can_box(types.Tuple((types.int64, types.float64))), can_box(types.voidptr)
     (True, False)
     """
     if isinstance(kind, types.BaseTuple):
