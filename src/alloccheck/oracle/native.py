@@ -205,7 +205,7 @@ def can_box(kind: Any) -> bool:
 
     Examples
     --------
-    >>> can_box(types.Tuple((types.int64, types.float64))), can_box(types.voidptr)
+    >>> can_box(types.Tuple((types.int64, types.float64))), can_box(types.range_state64_type)
     (True, False)
     """
     if isinstance(kind, types.BaseTuple):
