@@ -20,6 +20,7 @@ from typing import Any
 from alloccheck.analysis.native import Decider
 from alloccheck.compile.collector import slow_collector
 from alloccheck.native_answers import AnswerCache
+from alloccheck.program.machine import x86_64  # noqa: F401  (imports are done before)
 from alloccheck.program.machine.lookup import all_functions, symbol_address
 from alloccheck.program.machine.view import current_view
 from benchmarks.process import in_fresh_process, report_result

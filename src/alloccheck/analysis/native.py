@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from alloccheck.analysis.native_answer import (
     LibraryEvidence,
@@ -167,6 +168,7 @@ class Decider:
         self._labels: dict[int, str] = {}
         self._throws: dict[int, bool] = {}
         self._panics: dict[int, KnownSymbol | None] = {}
+        self._entrances: dict[int, _Entrance] = {}
         self._twice: dict[int, bool] = {}
         self._local: dict[tuple[int, frozenset[Path]], _Local] = {}
         self._behind: dict[Link, Link] = {}
@@ -241,6 +243,21 @@ class Decider:
                 shown = not self.returns(address)
                 self._panics[address] = self.table.panic if shown else None
         return self._panics[address]
+
+    def entrance(self, address: int) -> _Entrance:
+        """Return what is known of a function before its code is read."""
+        found = self._entrances.get(address)
+        if found is None:
+            known = self.known(address)
+            found = self._entrances[address] = _Entrance(
+                self.label(address),
+                self.fatal(address) is not None,
+                known,
+                self.panic(address) if known is None else None,
+                self.returns_twice(address),
+                self.is_interpreter(self.walker.images.find(address)),
+            )
+        return found
 
     def _is_runtime(self, image: Image) -> bool:
         if image not in self._runtime:
@@ -481,8 +498,8 @@ class Decider:
 
     def _may_unwind(self, node: Node, chunk: Chunk) -> bool:
         """Return whether some call, jump out or system call ends otherwise than by coming back."""
-        for number, block in enumerate(chunk.blocks):
-            for position, event in enumerate(block.events):
+        for number, (events, _, _) in enumerate(chunk.blocks):
+            for position, event in enumerate(events):
                 if event.kind is EventKind.SYSTEM:
                     if self._ends_everything(node, event):
                         return True
@@ -591,6 +608,17 @@ class Decider:
                 # It loops for ever or leaves: what follows is never reached.
                 return False
         return True
+
+
+class _Entrance(NamedTuple):
+    """What is known of a function before its code is read."""
+
+    label: str
+    fatal: bool
+    known: KnownSymbol | None
+    panic: KnownSymbol | None
+    twice: bool
+    interpreter: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -799,34 +827,30 @@ class _Walk:
         if path is Path.RAISE and (address, Path.RETURN) in self.queued:
             return  # whatever it does counts already
         decider = self.decider
-        fatal = decider.fatal(address) if trail else None
-        image = decider.walker.images.find(address)
-        label = decider.label(address)
-        if fatal is not None:
+        found = decider.entrance(address)
+        label = found.label
+        if found.fatal and trail:
             self.deaths[label] = None
             self._assume(Trust.DEATH, label, decider.table.death_reason)
             return
-        known = decider.known(address)
-        if known is not None:
-            self._note_known(known, _Visit(address, path, (*trail, label)), event, caller)
+        if found.known is not None:
+            self._note_known(found.known, _Visit(address, path, (*trail, label)), event, caller)
             return
-        panic = decider.panic(address)
-        if panic is not None:
-            self._assume(Trust.PANIC, label, panic.reason)
-            self._note_known(panic, _Visit(address, path, (*trail, label)), event, caller)
+        if found.panic is not None:
+            self._assume(Trust.PANIC, label, found.panic.reason)
+            self._note_known(found.panic, _Visit(address, path, (*trail, label)), event, caller)
             return
-        if path is Path.RETURN and decider.returns_twice(address):
+        if found.twice and path is Path.RETURN:
             # A jump out may lead back here, and the call return after all.
             self.refuted.add(Path.RAISE)
-        if decider.is_interpreter(image) and not self.inside and not decider.harmless(address):
+        if found.interpreter and not self.inside and not decider.harmless(address):
             visit = _Visit(address, path, (*trail, label))
             table = decider.table
             reason, source = table.interpreter_reason, table.interpreter_source
             self._add(Effect.PYTHON, visit, label, reason, source)
             return
-        if (address, path) not in self.queued:
-            self.queued.add((address, path))
-            self.queue.append(_Visit(address, path, (*trail, label)))
+        self.queued.add((address, path))
+        self.queue.append(_Visit(address, path, (*trail, label)))
 
     def _note_known(
         self, known: KnownSymbol, visit: _Visit, event: Event | None, caller: Node | None
@@ -885,17 +909,16 @@ class _Walk:
         self._note_trust(visit, node, node.chunk)
         if visit.path in self.exempt and self._may_escape(visit, node):
             self.refuted.add(visit.path)
-        on_path: dict[Path, _Visit] = {visit.path: visit}
+        own, queued = visit.path, self.queued
         for step in local.steps:
-            path = max(visit.path, step.path, key=_LATER.index)
+            path = own if step.path is Path.RETURN else max(own, step.path, key=_LATER.index)
             if step.direct is not None:
                 # By far the most: a call of code at a fixed place.
-                if (step.direct, path) not in self.queued:
+                if (step.direct, path) not in queued:
                     self._enter(step.direct, path, visit.trail, step.event, node)
                 continue
-            if path not in on_path:
-                on_path[path] = _Visit(visit.address, path, visit.trail)
-            self._event(on_path[path], node, step)
+            reached = visit if path is own else _Visit(visit.address, path, visit.trail)
+            self._event(reached, node, step)
 
     def _may_escape(self, visit: _Visit, node: Node) -> bool:
         """Return whether a function is not shown to come back to its caller, or to unwind."""
