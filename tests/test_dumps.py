@@ -40,3 +40,13 @@ def test_what_is_asked_for_is_printed_at_each_compile(setting, monkeypatch, caps
     (before,) = plain.artifacts.values()
     (after,) = dumped.artifacts.values()
     assert before.digest == after.digest
+
+
+def test_times_of_llvm_passes_are_kept_where_they_are_asked_for(monkeypatch):
+    monkeypatch.setenv("NUMBA_LLVM_PASS_TIMINGS", "1")
+    compiled = hermetic("int64(int64)")(loop)
+    told = str(compiled.get_metadata(compiled.signatures[0])["llvm_pass_timings"])
+    assert "Finalize object" in told
+    assert "full optimization" in told
+    monkeypatch.delenv("NUMBA_LLVM_PASS_TIMINGS")
+    config.reload_config()

@@ -35,7 +35,7 @@ from alloccheck.errors import Refused
 
 # isort: split
 from numba import _dynfunc
-from numba.core import targetconfig, types, typing
+from numba.core import config, targetconfig, types, typing
 from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment
@@ -140,6 +140,8 @@ def told_of(job: CompileJob) -> tuple[Any, dict[str, Any]]:
         try:
             with world.active():
                 result = world.compile(job)
+                if config.LLVM_PASS_TIMINGS:
+                    dumps.timed(result.library)
                 return result.type_annotation, result.metadata
         finally:
             world.dispose()

@@ -72,6 +72,20 @@ def optimised(library: WorldLibrary) -> None:
         codegen.dump(f"OPTIMIZED DUMP {library.name}", str(library._final_module), "llvm")
 
 
+def timed(library: WorldLibrary) -> None:
+    """Run LLVM's passes on a library for the times that Numba keeps of them.
+
+    Parameters
+    ----------
+    library : WorldLibrary
+        Takes up the times: ``recorded_timings``.
+    """
+    library._ensure_finalized()
+    with library._recorded_timings.record_legacy("Finalize object"):
+        # Generating code changes a module.
+        library._codegen._tm.emit_object(ll.parse_bitcode(library._final_module.as_bitcode()))
+
+
 def closed(library: WorldLibrary, module: ll.ModuleRef, machine: Any) -> None:
     """Print the assembly of an artifact.
 
