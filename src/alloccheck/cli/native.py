@@ -78,6 +78,7 @@ def _forbidden(text: str | None) -> frozenset[Effect]:
 )
 @click.option("--no-cache", is_flag=True, help="Neither read nor write the cache.")
 @click.option("--verbose", is_flag=True, help="Show evidence: functions, libraries, pointers.")
+@slow_collector()
 def command(
     library: str,
     symbols: tuple[str, ...],
@@ -115,11 +116,10 @@ def command(
         decider = Decider(
             assumptions=trust, accept=frozenset(accept), store=cache, names=not no_names
         )
-        with slow_collector():
-            judged = {
-                name: _Judged(decider.decide(address), forbidden, warm, not no_ignore_throw)
-                for name, address in addresses.items()
-            }
+        judged = {
+            name: _Judged(decider.decide(address), forbidden, warm, not no_ignore_throw)
+            for name, address in addresses.items()
+        }
         if cache is not None:
             cache.save()
     except AllocCheckException as error:
