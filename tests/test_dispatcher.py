@@ -887,3 +887,24 @@ def test_a_level_of_optimisation_may_be_a_plain_number(decorate, monkeypatch):
     (artifact,) = checked.artifacts.values()
     assert dict(artifact.configuration.settings)["OPT"] == "1"
     assert type(config.OPT) is int
+
+
+def _arrays_up_to(n):
+    for size in range(n):
+        yield np.arange(size)
+
+
+def test_a_generator_of_another_function_is_returned_with_its_constants():
+    # The wrapper of its `next` makes arrays, with a dtype that the environment holds.
+    inner = njit(_arrays_up_to)
+
+    @hermetic
+    def returned(n):
+        return inner(n)
+
+    assert [one.tolist() for one in returned(3)] == [[], [0], [0, 1]]
+    (before,) = returned.artifacts.values()
+    returned.recompile()
+    (after,) = returned.artifacts.values()
+    assert before.digest == after.digest
+    assert [one.tolist() for one in returned(3)] == [[], [0], [0, 1]]

@@ -243,8 +243,8 @@ def document(stored: dict[str, Any], explanations: Explanations) -> str:
         "module are a sample in a fixed order,",
         "cut where the time that a module is given ends; "
         f"{len(stored['left out'])} more took longer than a test may,",
-        f"and are left out. Were each module run to its end, {100 * weighted(stored):.1f}% would end "
-        "the same, as far as the",
+        "and are left out. Were each module run to its end, "
+        f"{100 * weighted(stored):.1f}% would end the same, as far as the",
         "samples tell (each module weighted by how many tests it has).",
         "",
         "Recomputed by:",

@@ -195,10 +195,12 @@ def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
     inherited = targetconfig.ConfigStack().enter(world.root_flags())
     with inherited, context.push_code_library(library), library.adding_entries():
         for one in wrapped:
+            # The generator may be another function's, whose constants its wrapper then reads.
+            own = one.env_name == descriptor.env_name
             context.create_cpython_wrapper(
                 library,
                 one,
-                pending.environment,
+                pending.environment if own else lookup_environment(one.env_name),
                 result.call_helper,
                 release_gil=bool(world.root.targetoptions.get("nogil", False)),
             )
