@@ -1,6 +1,7 @@
 """Every contract compared with the machine code of its symbol in this process."""
 
 import re
+from dataclasses import replace
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -12,6 +13,7 @@ from alloccheck.analysis.native import Decider
 from alloccheck.effects import Effect, Occasion, Path
 from alloccheck.native_evidence import (
     NativeEvidence,
+    _with_what_is_shown,
     is_decided,
 )
 from alloccheck.program.machine.memory import LiveMemory, is_executable
@@ -177,6 +179,15 @@ def test_a_fallback_clears_nothing_that_code_shows_that_cannot_be_read_to_the_en
     found = NativeEvidence(load_contracts().lookup, {"sin": address}).lookup("sin")
     assert {one.effect for one in found.effects} == walk.effects - {Effect.DISPATCH}
     assert "not read to the end" in found.reason
+
+
+def test_code_that_is_not_read_to_the_end_does_not_show_that_it_ends_by_unwinding():
+    walk = Decider().decide(int(llvm.address_of_symbol("qsort")))
+    unwinding = tuple(replace(one, path=Path.RAISE) for one in walk.witnesses)
+    known = load_contracts().lookup("sin")
+    found = _with_what_is_shown(known, replace(walk, witnesses=unwinding))
+    assert ContractEffect(Effect.ALLOCATE) in found.effects
+    assert {one.path for one in found.effects} == {Path.RETURN}
 
 
 def test_a_fallback_speaks_for_what_the_code_leaves_open():

@@ -43,14 +43,12 @@ def is_decided(answer: NativeAnswer) -> bool:
 def _with_what_is_shown(known: Contract, answer: NativeAnswer) -> Contract:
     """Return a contract with the effects that a walk found, which was not read to the end.
 
-    The contract speaks for what the walk could not follow; it clears nothing of what it saw.
+    The contract speaks for what the walk could not follow; it clears nothing of what it saw. That
+    an effect ends by unwinding is not shown by code that was not read to the end.
     """
     said = {effect for effect in known.effects if effect.path is Path.RETURN}
-    shown = [
-        effect
-        for effect in answer.contract.effects
-        if effect.effect not in _OPEN and replace(effect, path=Path.RETURN) not in said
-    ]
+    seen = dict.fromkeys(replace(one, path=Path.RETURN) for one in answer.contract.effects)
+    shown = [one for one in seen if one.effect not in _OPEN and one not in said]
     if not shown:
         return known
     reason = f"{known.reason}; the machine code, not read to the end, shows more"

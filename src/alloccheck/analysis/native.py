@@ -731,6 +731,7 @@ class _Walk:
         try:
             pads = landing_pads(image, part)
         except ProgramError as error:
+            self.refuted.add(Path.RAISE)  # whoever catches there may return
             self._add(Effect.UNKNOWN, visit, self.decider.label(part), str(error), "")
             return
         for pad in pads:
