@@ -3,7 +3,6 @@
 import re
 import sys
 from importlib import metadata
-from importlib.util import find_spec
 
 import pytest
 
@@ -158,7 +157,6 @@ def test_tracing_tools_are_not_counted(project, tracer):
     result.assert_outcomes(passed=2)
 
 
-@pytest.mark.skipif(find_spec("coverage") is None, reason="coverage is not installed")
 @pytest.mark.parametrize("concurrently", [(), ("-n2",)], ids=["one process", "xdist"])
 def test_coverage_is_not_counted_and_sees_the_tests(project, monkeypatch, concurrently):
     """Also where it starts in each process by itself."""
