@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
+from typing import TypeVar
 
 from alloccheck.program.machine import values as v
 from alloccheck.program.machine.chunk import AccessPath
@@ -37,6 +38,7 @@ Branch = Callable[[int, int], tuple[str, int | None] | None]
 """Classifies an instruction word at an address; see `aarch64.branch`."""
 Slot = tuple[int, int]
 """Offset in the frame, and size."""
+_Key = TypeVar("_Key", int, Slot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +95,8 @@ class State:
 
     def weaken(self, other: State, *, drop: bool) -> bool:
         """Make this state hold for another way in too; return whether that changed it."""
-        changed = False
-        for table, found in ((self.registers, other.registers), (self.slots, other.slots)):
-            for key in list(table):
-                before = table[key]  # type: ignore[index]
-                after = v.join(before, found.get(key))  # type: ignore[call-overload]
-                if after == before:
-                    continue
-                changed = True
-                if after is None or drop:
-                    del table[key]  # type: ignore[arg-type]
-                else:
-                    table[key] = after  # type: ignore[index]
+        changed = _weaken(self.registers, other.registers, drop=drop)
+        changed |= _weaken(self.slots, other.slots, drop=drop)
         for register in [r for r, s in self.origins.items() if other.origins.get(r) != s]:
             del self.origins[register]
             changed = True
@@ -112,6 +104,20 @@ class State:
             self.flags = None
             changed = True
         return changed
+
+
+def _weaken(table: dict[_Key, Abstract], other: dict[_Key, Abstract], *, drop: bool) -> bool:
+    changed = False
+    for key, before in list(table.items()):
+        after = v.join(before, other.get(key))
+        if after == before:
+            continue
+        changed = True
+        if after is None or drop:
+            del table[key]
+        else:
+            table[key] = after
+    return changed
 
 
 class StepLimit(Exception):
