@@ -36,7 +36,10 @@ def test_an_answer_leaves_out_what_happens_only_when_it_raises(loaded):
     assert paths == {Path.RAISE}
 
 
-@pytest.mark.parametrize("name", ["swallowed", "swallowed_below", "grows_in_a_loop", "cleans_up"])
+@pytest.mark.parametrize(
+    "name",
+    ["swallowed", "swallowed_below", "grows_in_a_loop", "grows_and_stalls", "cleans_up"],
+)
 def test_what_may_come_back_counts(loaded, name):
     answer = Decider().decide(address(loaded, name))
     assert not answer.satisfies(Guarantee.NONALLOCATING)

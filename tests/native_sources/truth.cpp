@@ -36,6 +36,9 @@ EXPECT(raise, raise:allocate) int terminates(int n) noexcept { return risky(n); 
 // --- and what does not: it is done before the throw, in a loop, or the exception is caught ---
 EXPECT(raise, allocate, block) int grows_anyway(int n) { grow(n); return risky(n); }
 EXPECT(raise, allocate, block) int grows_in_a_loop(int n) { if (n > 3) { while (one) grow(n); throw n; } return n; }
+// The call may hang on the way to the throw, by a loop that does nothing else.
+static NOINLINE void stalls(int n) { if (n > 3) for (;;) asm volatile(""); }
+EXPECT(raise, allocate, block) int grows_and_stalls(int n) { if (n > 1) { grow(n); stalls(n); throw n; } return n; }
 EXPECT(raise, allocate, block, more) int caught(int n) { try { return risky(n); } catch (int) { kept = static_cast<int *>(realloc(kept, 9)); return 0; } }
 EXPECT(raise, allocate, block, more) int swallowed(int n) { try { return grows_and_fails(n); } catch (...) { return 0; } }
 static NOINLINE int forgives(int n) { try { return grows_and_fails(n); } catch (...) { return 0; } }

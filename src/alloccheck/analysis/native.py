@@ -923,8 +923,8 @@ class _Walk:
 
     def _may_escape(self, visit: _Visit, node: Node) -> bool:
         """Return whether a function is not shown to come back to its caller, or to unwind."""
-        if visit.path is Path.DIVERGE:
-            node = self.decider.walker.node(visit.address, trace=True)
+        # Read in full: of a function that only computes, its loops were not kept.
+        node = self.decider.walker.node(visit.address, trace=True)
         if node.chunk is None or any(b.ending is Ending.ESCAPE for b in node.chunk.blocks):
             return True
         return self.decider.ends(node, node.chunk).may_hang()
