@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 
 import numpy as np
 import pytest
 
-from alloccheck.oracle import WorkerCrashed
+from alloccheck.oracle import RemoteError, WorkerCrashed
 from fuzz import soak, statements
 from fuzz.minimise import minimised
 from fuzz.programs import program
@@ -172,3 +173,25 @@ def test_the_table_counts_what_it_says():
 def test_a_crash_of_the_measuring_process_fails_a_soak():
     assert soak.Rejected(1, WorkerCrashed.__name__, "").fatal
     assert not soak.Rejected(1, "TypingError", "").fatal
+
+
+def test_a_soak_that_was_broken_off_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
+    tried = []
+
+    def trial(seed, *given, **named):
+        tried.append(seed)
+        if seed == 2:
+            raise RemoteError("no such thing", "TypingError", "")
+        return [Outcome(seed, "nonblocking", False, ("AC101 malloc",), 1, ())]
+
+    monkeypatch.setattr(soak, "trial", trial)
+    monkeypatch.setattr(soak, "witness", contextlib.nullcontext)
+    words = ["soak", "3", "--first", "1", "--record", str(tmp_path / "record")]
+    monkeypatch.setattr("sys.argv", [*words, "--seconds", "0"])
+    assert soak.main() == 0
+    tried.clear()
+    monkeypatch.setattr("sys.argv", words)
+    for _ in range(2):
+        assert soak.main() == 0
+        assert tried == [1, 2, 3]
+        assert "programs judged 2, not compiled or not measured 1" in capsys.readouterr().out

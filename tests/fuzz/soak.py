@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,12 +51,12 @@ class Rejected:
         return self.kind in ("WorkerCrashed", "WorkerTimeout")
 
 
-def soak(seeds: range, seconds: float, folder: Path) -> Iterator[Rejected | list[Outcome]]:
+def soak(seeds: Sequence[int], seconds: float, folder: Path) -> Iterator[Rejected | list[Outcome]]:
     """Try one program after the other; none is begun after so many seconds.
 
     Parameters
     ----------
-    seeds : range
+    seeds : sequence of int
         Of the programs.
     seconds : float
         When to stop.
@@ -120,28 +122,83 @@ def explained(outcome: Outcome, folder: Path) -> str:
     )
 
 
+class Record:
+    """What came of programs, a line for each in a file: a soak may be broken off and taken up.
+
+    Parameters
+    ----------
+    path : Path or None
+        Lines of JSON; made when it is not there. None: remembered here alone.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self.outcomes: list[Outcome] = []
+        self.rejected: list[Rejected] = []
+        if path is not None and path.exists():
+            for line in path.read_text().splitlines():
+                self._take(_read(line))
+
+    @property
+    def seeds(self) -> set[int]:
+        """The programs that are done."""
+        return {one.seed for one in (*self.outcomes, *self.rejected)}
+
+    def add(self, one: Rejected | list[Outcome]) -> None:
+        """Take in what came of one program.
+
+        Parameters
+        ----------
+        one : Rejected or list of Outcome
+            As `soak` gives it.
+        """
+        self._take(one)
+        if self._path is not None:
+            said = [one] if isinstance(one, Rejected) else one
+            with self._path.open("a") as file:
+                file.write(json.dumps([dataclasses.asdict(each) for each in said]) + "\n")
+
+    def _take(self, one: Rejected | list[Outcome]) -> None:
+        if isinstance(one, Rejected):
+            self.rejected.append(one)
+        else:
+            self.outcomes += one
+
+
+def _read(line: str) -> Rejected | list[Outcome]:
+    said = json.loads(line)
+    if said and "kind" in said[0]:
+        return Rejected(**said[0])
+    return [
+        Outcome(**{name: tuple(v) if isinstance(v, list) else v for name, v in each.items()})
+        for each in said
+    ]
+
+
 def main() -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("number", type=int)
     parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so long")
+    parser.add_argument(
+        "--record", type=Path, help="file that keeps the results; programs in it are not run again"
+    )
     asked = parser.parse_args()
-    outcomes: list[Outcome] = []
-    rejected: list[Rejected] = []
+    record = Record(asked.record)
     with tempfile.TemporaryDirectory() as folder:
-        seeds = range(asked.first, asked.first + asked.number)
+        done = record.seeds
+        seeds = [n for n in range(asked.first, asked.first + asked.number) if n not in done]
         for one in soak(seeds, asked.seconds, Path(folder)):
+            record.add(one)
             if isinstance(one, Rejected):
-                rejected.append(one)
                 print(f"program {one.seed}: {one.kind}: {one.message!r}", flush=True)
                 continue
-            outcomes += one
             for false in (found for found in one if found.false_proof):
                 print(explained(false, Path(folder)), flush=True)
-    print(table(outcomes, rejected))
-    failed = any(one.false_proof for one in outcomes) or any(one.fatal for one in rejected)
-    return 1 if failed else 0
+    print(table(record.outcomes, record.rejected))
+    false = any(one.false_proof for one in record.outcomes)
+    return 1 if false or any(one.fatal for one in record.rejected) else 0
 
 
 def table(outcomes: list[Outcome], rejected: list[Rejected]) -> str:
