@@ -313,10 +313,10 @@ def test_work_begins_while_the_program_runs(tmp_path):
         return n, os.getpid()
 
     pool = workers.Pool(answer, told, processes=2, timeout=60.0)
-    pool.items.extend(range(workers.ENOUGH - 1))
+    pool.add(range(workers.ENOUGH - 1))
     pool.offer()
     assert pool._copies == []
-    pool.items.extend(range(workers.ENOUGH - 1, 6))
+    pool.add(range(workers.ENOUGH - 1, 6))
     pool.offer()
     pool.offer()
     assert len(pool._copies) == 1
@@ -325,7 +325,7 @@ def test_work_begins_while_the_program_runs(tmp_path):
     while not pool._copies[0].has_ended():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    pool.items.extend(range(6, 9))
+    pool.add(range(6, 9))
     found = pool.finish()
     assert [n for n, _ in found] == list(range(9))
     assert len({pid for _, pid in found[:6]}) == 1
@@ -343,7 +343,7 @@ def test_what_is_lost_while_the_program_runs_is_asked_once_more(tmp_path):
         return n
 
     pool = workers.Pool(answer, told, processes=2, timeout=60.0)
-    pool.items.extend(range(5))
+    pool.add(range(5))
     pool.offer()
     assert pool.finish() == list(range(5))
     assert marker.exists()
@@ -357,7 +357,7 @@ def children():
 def test_the_program_never_meets_the_copies():
     before = children()
     pool = workers.Pool(lambda n: n, told, processes=2, timeout=60.0)
-    pool.items.extend(range(5))
+    pool.add(range(5))
     pool.offer()
     assert children() == before
     assert pool.finish() == list(range(5))
@@ -365,7 +365,7 @@ def test_the_program_never_meets_the_copies():
 
 def test_one_process_begins_when_the_program_has_ended():
     pool = workers.Pool(lambda n: n, told, processes=1, timeout=60.0)
-    pool.items.extend(range(9))
+    pool.add(range(9))
     pool.offer()
     assert pool._copies == []
     assert pool.finish() == list(range(9))

@@ -218,7 +218,7 @@ def test_our_own_compiles_are_left_out_and_checked_functions_marked():
     assert (one.target, one.origin) == (proved, "checked")
 
 
-def test_ends_of_outermost_compiles_are_told():
+def test_beginnings_and_ends_of_compiles_are_told():
     @njit
     def inner(x):
         return x + 1
@@ -228,10 +228,14 @@ def test_ends_of_outermost_compiles_are_told():
         return inner(x)
 
     told = []
-    with Recorder(compiled_one=lambda: told.append(len(recorder.compiled))) as recorder:
+    with Recorder(
+        begins=lambda: told.append("begins"),
+        compiled_one=lambda outermost: told.append((len(recorder.compiled), outermost)),
+    ) as recorder:
         outer(1)
         outer(1.0)
-    assert told == [2, 4]
+        assert analyze(outer, "(complex128,)").ok
+    assert told == ["begins", (1, False), (2, True), "begins", (3, False), (4, True)]
 
 
 def test_arguments_of_first_calls_are_shown():

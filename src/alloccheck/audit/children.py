@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from alloccheck.audit import program, workers
 from alloccheck.audit.judge import Row, judge, unjudged
+from alloccheck.audit.letters import Letters
 
 if TYPE_CHECKING:
     from alloccheck.analysis.contracts import Contract
@@ -72,6 +73,7 @@ class Question:
             unjudged,
             processes=processes,
             timeout=self.timeout,
+            letters=Letters(),
         )
 
     def wants(self, one: Compiled) -> bool:
@@ -178,21 +180,8 @@ class Children:
     def _may_still_come(self, pid: str, deadline: float) -> bool:
         copy = self._folder / f"{pid}.copy"
         if not copy.exists():
-            return time.monotonic() < deadline or _runs(int(pid))
-        return _runs(int(copy.read_text())) or (self._folder / f"{pid}.rows").exists()
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    with contextlib.suppress(OSError):
-        # A process that has ended and that nobody has asked about still answers to its id.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return True
+            return time.monotonic() < deadline or workers.runs(int(pid))
+        return workers.runs(int(copy.read_text())) or (self._folder / f"{pid}.rows").exists()
 
 
 # --- in the other processes -----------------------------------------------------------------------
@@ -210,7 +199,7 @@ def begin(folder: str) -> None:
         question: Question = pickle.load(file)
     recorder = program.record_from_now()
     teller = Teller(Path(folder), question, lambda: recorder.compiled)
-    recorder.compiled_one = teller.compiled
+    recorder.compiled_one = lambda compiled, outermost: teller.compiled(compiled)
 
 
 class Teller:
@@ -290,7 +279,7 @@ class Teller:
 
     def _write(self, items: Sequence[Compiled]) -> None:
         pool = self._question.pool(1)
-        pool.items.extend(items)
+        pool.add(items)
         self._put("rows", pickle.dumps(pool.finish()))
 
     def _file(self, what: str) -> Path:

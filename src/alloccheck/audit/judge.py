@@ -19,6 +19,7 @@ from alloccheck.report.json import to_json
 
 if TYPE_CHECKING:
     from alloccheck.analysis.contracts import Contract
+    from alloccheck.compile.job import CompileJob
     from alloccheck.compile.recording import Compiled
 
 VERDICTS = ("proved", "allocates", "enters Python", "frees", "blocks", "undecided")
@@ -133,7 +134,6 @@ def judge(
         Also for a function that cannot be analysed: nothing is raised for what a function is.
     """
     from alloccheck.check import explained
-    from alloccheck.compile.target import make_job
     from alloccheck.policy import Policy
 
     start = time.process_time()
@@ -142,7 +142,7 @@ def judge(
         policy = Policy.of(
             Guarantee.NONBLOCKING, contracts=contracts, first_call=first_call or "prepare"
         )
-        report = explained(_job(one, make_job), policy).report
+        report = explained(job_of(one), policy).report
     except InterpreterRefused as error:
         row = unjudged(one, _first_lines(str(error)), time.process_time() - start)
         return dataclasses.replace(row, verdict="enters Python")
@@ -171,15 +171,28 @@ def proved_again(one: Compiled, guarantee: Guarantee, first_call: str) -> tuple[
         When it does not compile hermetically.
     """
     from alloccheck.check import explained
-    from alloccheck.compile.target import make_job
     from alloccheck.policy import Policy
 
     policy = Policy.of(Guarantee.NONBLOCKING, first_call=first_call or "prepare")
-    verdict = explained(_job(one, make_job), policy)
+    verdict = explained(job_of(one), policy)
     return verdict.artifact, narrowed(verdict.report, guarantee).ok
 
 
-def _job(one: Compiled, make_job: Any) -> Any:
+def job_of(one: Compiled) -> CompileJob:
+    """Return the question about a record.
+
+    Parameters
+    ----------
+    one : Compiled
+        The record.
+
+    Raises
+    ------
+    AllocCheckException
+        When it cannot be asked.
+    """
+    from alloccheck.compile.target import make_job
+
     if one.kind == "callback":
         return make_job(one.target)
     options = {}

@@ -198,19 +198,23 @@ class Late:
 
     Parameters
     ----------
+    begins : callable, optional
+        Called before each outermost compile.
     compiled_one : callable, optional
-        Called with all that was recorded, after each outermost compile.
+        Called with all that was recorded after each compile, and whether it was outermost.
     first_call : callable, optional
         As `Recorder` takes it.
     """
 
     def __init__(
         self,
-        compiled_one: Callable[[Sequence[Compiled]], None] | None = None,
+        begins: Callable[[], None] | None = None,
+        compiled_one: Callable[[Sequence[Compiled], bool], None] | None = None,
         first_call: Callable[[Any, tuple[Any, ...]], None] | None = None,
     ) -> None:
         self._recorder: Any = None
         self.compiled_one = compiled_one
+        self._begins = begins
         self._first_call = first_call
 
     def open(self) -> None:
@@ -218,13 +222,13 @@ class Late:
         if self._recorder is None:
             recording: Any = importlib.import_module("alloccheck.compile.recording")
             self._recorder = recording.Recorder(
-                compiled_one=self._tell, first_call=self._first_call
+                begins=self._begins, compiled_one=self._tell, first_call=self._first_call
             )
             self._recorder.__enter__()
 
-    def _tell(self) -> None:
+    def _tell(self, outermost: bool) -> None:
         if self.compiled_one is not None:
-            self.compiled_one(self.compiled)
+            self.compiled_one(self.compiled, outermost)
 
     def close(self) -> None:
         """Put Numba's methods back."""
@@ -247,6 +251,16 @@ def record_from_now() -> Late:
     late = Late()
     sys.meta_path.insert(0, _NumbaFinder(late))
     return late
+
+
+def importing() -> bool:
+    """Tell whether this thread is in the middle of importing a module."""
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextlib.contextmanager

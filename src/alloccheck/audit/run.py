@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from alloccheck.audit.children import Children, Question
 from alloccheck.audit.judge import Counted, Row
-from alloccheck.audit.program import Command, Late, run
+from alloccheck.audit.program import Command, Late, importing, run
 from alloccheck.audit.report import Audit
 from alloccheck.effects import Guarantee
 
@@ -68,22 +68,28 @@ def audit(
     pool = question.pool(processes)
     known = 0
 
-    def compiled_one(compiled: Sequence[Compiled]) -> None:
+    def begins() -> None:
+        # What a module will define is not there yet while it is being imported.
+        if not teller.is_forked and not importing():
+            pool.begin()
+
+    def compiled_one(compiled: Sequence[Compiled], outermost: bool) -> None:
         nonlocal known
         if teller.is_forked:
             teller.compiled(compiled)
             return
-        pool.items.extend(one for one in compiled[known:] if question.wants(one))
+        pool.add(one for one in compiled[known:] if question.wants(one))
         known = len(compiled)
-        pool.offer()
+        if outermost:
+            pool.offer()
 
-    recorder = Late(compiled_one, None if own is None else own.note)
+    recorder = Late(begins, compiled_one, None if own is None else own.note)
     children = Children(question)
     with children.followed(lambda: recorder.compiled) as teller:
         outcome = run(command, recorder)
     problems = [outcome.failure] if outcome.failure else []
     problems += [f"not everything was recorded: {fault}" for fault in outcome.faults]
-    pool.items.extend(one for one in outcome.compiled[known:] if question.wants(one))
+    pool.add(one for one in outcome.compiled[known:] if question.wants(one))
     rows = pool.finish()
     children.collect()
     problems += children.problems

@@ -1,10 +1,10 @@
 """Analyses records in copies of this process, also while the program that made them still runs.
 
-A copy takes the items that nobody has taken, of those that were there when it was made, and
-writes its answers to a file. So the program never waits for one, and one that crashes or hangs
-costs a single answer. Copies are nobody's children: a program that waits for its own children
-never meets them. Where processes cannot be copied, the work is done here. Knows pipes and signals;
-the analysis is a parameter.
+A copy takes the items that nobody has taken, and writes its answers to a file. So the program never
+waits for one, and one that crashes or hangs costs a single answer. One made while the program runs
+is told of later items by letters, as far as they can be told. Copies are nobody's children: a
+program that waits for its own children never meets them. Where processes cannot be copied, the work
+is done here. Knows pipes and signals; the analysis and the letters are parameters.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import contextlib
 import functools
 import gc
 import importlib
+import itertools
 import mmap
 import os
 import pickle
@@ -23,18 +24,42 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, Generic, Protocol, TypeVar
 
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
 
 ENOUGH = 4
-"""Items that must wait before a copy is made while the program runs: making one costs time."""
+"""Items that must wait before one more copy is made beside others: making one costs time."""
 
 _MOST = 1 << 24
 _FRAME = struct.Struct("!qq")
+_WORD = struct.Struct("q")
+_FREE, _TAKEN, _ELSEWHERE = 0, 1, 2
+"""What is known of an item; the last: the copy that a letter told of it does not have it."""
+_MANY = 12
+"""Items that must wait for a copy that knows them before one that begins anew helps it out."""
+_POLL = 0.02
+"""Seconds between two looks for letters."""
 _COLLECT_EVERY = 32
+
+
+class Letters(Protocol[_Item]):
+    """How a copy is told of items that came after it was made."""
+
+    def open(self) -> None:
+        """Get ready to read, in a copy."""
+
+    def write(self, one: _Item) -> bytes | None:
+        """Return a letter about an item; None when it cannot be told."""
+
+    def read(self, letter: bytes) -> _Item | None:
+        """Return the item that a letter is about, in a copy; None when it is not there."""
+
+    def question(self, one: _Item) -> str | None:
+        """Return what, in the copy as here, tells what is asked; None when nothing can."""
 
 
 def each(
@@ -58,7 +83,7 @@ def each(
     [1, 4]
     """
     pool = Pool(answer, lost, processes=processes, timeout=timeout)
-    pool.items.extend(items)
+    pool.add(items)
     return pool.finish()
 
 
@@ -75,11 +100,8 @@ class Pool(Generic[_Item, _Answer]):
         How many copies at once, all told; while the program runs, one fewer. 0: do all here.
     timeout : float
         Seconds for one item.
-
-    Attributes
-    ----------
-    items : list
-        Only ever added to.
+    letters : Letters, optional
+        How copies are told of later items; without, they know what was there when they were made.
     """
 
     def __init__(
@@ -89,14 +111,49 @@ class Pool(Generic[_Item, _Answer]):
         *,
         processes: int,
         timeout: float,
+        letters: Letters[_Item] | None = None,
     ) -> None:
-        self.items: list[_Item] = []
-        self._answer, self._lost = answer, lost
+        self._items: list[_Item] = []
+        self._answer, self._lost, self._letters = answer, lost, letters
         self._processes = processes if hasattr(os, "fork") else 0
         self._timeout = timeout
         self._taken = mmap.mmap(-1, _MOST)
         self._answers: dict[int, _Answer] = {}
+        self._to_compare: dict[int, tuple[str, _Answer]] = {}
         self._copies: list[_Copy] = []
+        self._began = False
+
+    @property
+    def items(self) -> Sequence[_Item]:
+        """All items so far, in their order."""
+        return self._items
+
+    def add(self, items: Iterable[_Item]) -> None:
+        """Take in more items, and tell the copies of them; returns at once.
+
+        Parameters
+        ----------
+        items : iterable
+            Behind those that there are.
+        """
+        for one in items:
+            number = len(self._items)
+            self._items.append(one)
+            listening = [copy for copy in self._copies if copy.early]
+            letter = self._letters.write(one) if self._letters and listening else None
+            if letter is not None:
+                for copy in listening:
+                    copy.send(number, letter)
+                    copy.knows.add(number)
+
+    def begin(self) -> None:
+        """Make the first copy, if there is room, before there is anything to answer.
+
+        For one that can be told by letters. To be called as `offer` is.
+        """
+        if self._letters is not None and not self._began and self._processes > 1:
+            self._copy_early()
+        self._began = True
 
     def offer(self) -> None:
         """Begin to answer, if enough items wait and there is room; returns at once.
@@ -104,89 +161,167 @@ class Pool(Generic[_Item, _Answer]):
         To be called while nobody else holds Numba's compiler lock.
         """
         self._sweep()
-        room = self._processes - 1 - len(self._copies)
-        if room > 0 and len(self._waiting()) >= ENOUGH:
-            self._copies.append(_Copy(self._work, early=True))
+        early = [copy for copy in self._copies if copy.early]
+        if len(self._unknown_to(early)) < ENOUGH:
+            return
+        for copy in early:
+            if copy.idle:
+                # Another, made now, will know what waits.
+                copy.end()
+        if sum(not copy.ends for copy in self._copies) < self._processes - 1:
+            self._copy_early()
 
     def finish(self) -> list[_Answer]:
         """Answer everything that is left, and return all answers in the order of the items."""
         if self._processes < 1:
-            return [self._answer(one) for one in self.items]
+            return [self._answer(one) for one in self._items]
         sys.stdout.flush()
         sys.stderr.flush()
         gc.collect()
         gc.freeze()
         try:
-            while len(self._answers) < len(self.items):
-                # A copy made while the program ran does not know what came after; it goes on
-                # with what it knows, beside the others.
-                waiting = len(self._waiting())
-                while len(self._copies) < self._processes and waiting > 0:
-                    begin = len(self.items) * len(self._copies) // self._processes
-                    work = functools.partial(self._work, begin=begin)
-                    self._copies.append(_Copy(work, early=False))
-                    waiting -= 1
-                self._rest()
+            for copy in self._copies:
+                copy.end()
+            while len(self._answers) < len(self._items):
                 self._sweep()
+                self._compare()
+                room = self._processes - len(self._copies)
+                numbers = self._for_new_copies()
+                parts = min(room, len(numbers))
+                for part in range(parts):
+                    # Each begins elsewhere: what neighbours have in common, one need do only once.
+                    first = len(numbers) * part // parts
+                    turned = [*numbers[first:], *numbers[:first]]
+                    work = functools.partial(self._work, numbers=turned)
+                    self._copies.append(_Copy(work, early=False))
+                self._rest()
                 if not self._copies:
+                    self._compare()
                     # One that was killed between taking an item and saying so answers it no more.
-                    for number in range(len(self.items)):
-                        self._taken[number] = number in self._answers
+                    for number in range(len(self._items)):
+                        self._taken[number] = _TAKEN if number in self._answers else _FREE
         finally:
             gc.unfreeze()
             for copy in self._copies:
                 copy.kill()
-        return [self._answers[number] for number in range(len(self.items))]
+                copy.close()
+        return [self._answers[number] for number in range(len(self._items))]
+
+    def _copy_early(self) -> None:
+        numbers = self._waiting()
+        copy = _Copy(functools.partial(self._work, numbers=numbers), early=True)
+        copy.knows.update(numbers)
+        self._copies.append(copy)
 
     def _waiting(self) -> list[int]:
-        return [n for n in range(len(self.items)) if not self._taken[n]]
+        return [n for n in range(len(self._items)) if self._taken[n] != _TAKEN]
+
+    def _for_new_copies(self) -> list[int]:
+        """Return what waits for a copy that is made now.
+
+        One that was made while the program ran goes on with what it knows: it has compiled what
+        these functions share.
+        """
+        early = [copy for copy in self._copies if copy.early]
+        others = self._unknown_to(early)
+        late = sorted(set(self._waiting()).difference(others))
+        if len(late) < _MANY:
+            return others
+        half = len(late) // 2
+        return [*others, *late[half:], *late[:half]]
+
+    def _unknown_to(self, copies: Iterable[_Copy]) -> list[int]:
+        """Return what waits and that none of these copies knows."""
+        known = {n for copy in copies for n in copy.knows}
+        return [n for n in self._waiting() if n not in known or self._taken[n] == _ELSEWHERE]
 
     def _rest(self) -> None:
         ends = [copy.pipe for copy in self._copies]
         if ends:
-            select.select(ends, [], [], 0.1)
+            select.select(ends, [], [], _POLL if self._to_compare else 5 * _POLL)
 
     def _sweep(self) -> None:
         """Take in what the copies have written, and see to those that ended or hang."""
         for copy in list(self._copies):
-            self._answers.update(copy.read())
+            self._take(copy)
             if copy.has_ended():
-                self._answers.update(copy.read())
+                self._take(copy)
                 self._copies.remove(copy)
+                copy.close()
                 if copy.current is not None and copy.current not in self._answers:
                     self._lose(copy, f"the analysis {copy.ending()}; please report it")
             elif copy.late(self._timeout):
                 copy.kill()
+                copy.close()
                 self._copies.remove(copy)
                 self._lose(copy, f"the analysis took longer than {self._timeout:g} s")
+
+    def _take(self, copy: _Copy) -> None:
+        for number, (question, answer) in copy.read().items():
+            if question is None:
+                self._answers[number] = answer
+            else:
+                self._to_compare[number] = question, answer
+
+    def _compare(self) -> None:
+        """Keep the answers to letters that were understood; the others are asked once more."""
+        assert self._letters is not None or not self._to_compare
+        for number, (question, answer) in self._to_compare.items():
+            if number in self._answers:
+                continue
+            if self._letters is not None and question == self._letters.question(
+                self._items[number]
+            ):
+                self._answers[number] = answer
+            else:
+                self._taken[number] = _FREE
+        self._to_compare.clear()
 
     def _lose(self, copy: _Copy, reason: str) -> None:
         number = copy.current
         assert number is not None
         if copy.early:
             # It may have been copied at a bad moment of the program's: once more, afterwards.
-            self._taken[number] = 0
+            self._taken[number] = _FREE
             return
-        self._answers[number] = self._lost(self.items[number], reason)
+        self._answers[number] = self._lost(self._items[number], reason)
 
-    def _work(self, copy: _Copy, begin: int = 0) -> None:
-        """Run in a copy: take and answer, until nothing is left that this copy knows.
+    # --- in a copy --------------------------------------------------------------------------------
 
-        Each begins elsewhere: what neighbours have in common, a copy need do only once.
-        """
+    def _work(self, copy: _Copy, numbers: Sequence[int]) -> None:
+        """Take and answer these items, and those that letters tell of, until there are no more."""
         gc.disable()
-        done = 0
-        numbered = list(enumerate(self.items))
-        for number, item in [*numbered[begin:], *numbered[:begin]]:
-            # Two may take the same one: then it is answered twice, the same.
-            if self._taken[number]:
-                continue
-            self._taken[number] = 1
-            copy.write(number, None)
-            copy.write(number, self._answer(item))
-            done += 1
-            if done % _COLLECT_EVERY == 0:
-                gc.collect()
+        letters = self._letters if copy.early else None
+        if letters is not None:
+            letters.open()
+        done = itertools.count(1)
+        for number in numbers:
+            self._do(copy, number, self._items[number], None, done)
+        if letters is None:
+            return
+        for number, letter in copy.letters():
+            one = letters.read(letter)
+            question = None if one is None else letters.question(one)
+            if one is not None and question is not None:
+                self._do(copy, number, one, question, done)
+            elif self._taken[number] == _FREE:
+                self._taken[number] = _ELSEWHERE
+
+    def _do(
+        self, copy: _Copy, number: int, one: _Item, question: str | None, done: Iterator[int]
+    ) -> None:
+        # Two may take the same one: then it is answered twice, the same.
+        if self._taken[number] == _TAKEN:
+            return
+        self._taken[number] = _TAKEN
+        copy.write(number, None)
+        answer = self._answer(one)
+        if question is not None and self._letters is not None:
+            # What was asked may not change while it is being answered.
+            question = f"{question}{'' if self._letters.question(one) == question else ' changed'}"
+        copy.write(number, (question, answer))
+        if next(done) % _COLLECT_EVERY == 0:
+            gc.collect()
 
 
 def leave_behind(work: Callable[[], None], begun: Callable[[int], None]) -> None:
@@ -231,12 +366,19 @@ class _Copy:
 
     def __init__(self, work: Callable[[_Copy], None], *, early: bool) -> None:
         self.early = early
+        self.knows: set[int] = set()
         self.current: int | None = None
+        self._maker = os.getpid()
+        # Two words: its maker says that it is to end; it says that it waits for letters.
+        self._shared = mmap.mmap(-1, 2 * _WORD.size)
+        self._letters = tempfile.TemporaryFile()  # noqa: SIM115
+        self._sent = 0
         self._since = time.monotonic()
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
         self._position = 0
         self._said = b""
         self.pipe, theirs = os.pipe()
+        self._end_of_maker, self._life = os.pipe()
         lock = importlib.import_module("numba.core.compiler_lock").global_compiler_lock
         with lock, warnings.catch_warnings():
             # Python warns of other threads, which the copy does not have; none can hold the one
@@ -246,11 +388,13 @@ class _Copy:
         if not first:
             try:
                 os.close(self.pipe)
+                os.close(self._life)
                 if os.fork() == 0:
                     self._watch(work, theirs)
             finally:
                 os._exit(0)
         os.close(theirs)
+        os.close(self._end_of_maker)
         os.waitpid(first, 0)
         self._pid = int(self._line())
 
@@ -284,6 +428,26 @@ class _Copy:
             # Not the program's own exit handlers: they belong to the program.
             os._exit(code)
 
+    def letters(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the letters that are sent to this copy, until it is to end.
+
+        It ends with the process that made it, whichever way that one ends.
+        """
+        position = 0
+        while True:
+            over = self._word(0)
+            for number, content, following in _frames(self._letters, position):
+                position = following
+                yield number, content
+            if over:
+                return
+            _WORD.pack_into(self._shared, _WORD.size, 1)
+            # Nothing is ever written there: it becomes readable when nobody can write any more.
+            gone = select.select([self._end_of_maker], [], [], _POLL)[0]
+            _WORD.pack_into(self._shared, _WORD.size, 0)
+            if gone or not runs(self._maker):
+                return
+
     def write(self, number: int, answer: object) -> None:
         """Write one answer; None: begun."""
         content = b"" if answer is None else pickle.dumps(answer)
@@ -294,19 +458,38 @@ class _Copy:
 
     # --- here -------------------------------------------------------------------------------------
 
+    def send(self, number: int, letter: bytes) -> None:
+        """Send a letter about an item."""
+        frame = _FRAME.pack(number, len(letter)) + letter
+        os.pwrite(self._letters.fileno(), frame, self._sent)
+        self._sent += len(frame)
+
+    @property
+    def idle(self) -> bool:
+        """Whether it waits for letters."""
+        return bool(self._word(1))
+
+    @property
+    def ends(self) -> bool:
+        """Whether it was told to end."""
+        return bool(self._word(0))
+
+    def end(self) -> None:
+        """Let it end when it has read all letters that were sent."""
+        _WORD.pack_into(self._shared, 0, 1)
+
+    def _word(self, number: int) -> int:
+        found: int = _WORD.unpack_from(self._shared, number * _WORD.size)[0]
+        return found
+
     def read(self) -> dict[int, Any]:
         """Return the answers that came since the last time."""
         found = {}
-        descriptor = self._file.fileno()
-        while len(head := os.pread(descriptor, _FRAME.size, self._position)) == _FRAME.size:
-            number, length = _FRAME.unpack(head)
-            content = os.pread(descriptor, length, self._position + _FRAME.size)
-            if len(content) < length:
-                break
-            self._position += _FRAME.size + length
+        for number, content, position in _frames(self._file, self._position):
+            self._position = position
             self.current = number
             self._since = time.monotonic()
-            if length:
+            if content:
                 found[number] = pickle.loads(content)
                 self.current = None
         return found
@@ -343,6 +526,13 @@ class _Copy:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
 
+    def close(self) -> None:
+        """Let go of what was shared with it."""
+        os.close(self.pipe)
+        os.close(self._life)
+        self._letters.close()
+        self._file.close()
+
     def _line(self) -> bytes:
         line = b""
         while not line.endswith(b"\n"):
@@ -351,3 +541,34 @@ class _Copy:
                 raise RuntimeError("a copy of this process ended before it began")
             line += one
         return line
+
+
+def _frames(file: IO[bytes], position: int) -> Iterator[tuple[int, bytes, int]]:
+    """Yield what a file has behind a position: number, content, and the position behind it."""
+    descriptor = file.fileno()
+    while len(head := os.pread(descriptor, _FRAME.size, position)) == _FRAME.size:
+        number, length = _FRAME.unpack(head)
+        content = os.pread(descriptor, length, position + _FRAME.size)
+        if len(content) < length:
+            return
+        position += _FRAME.size + length
+        yield number, content, position
+
+
+def runs(pid: int) -> bool:
+    """Tell whether a process runs; one that has ended and waits to be asked about does not.
+
+    Parameters
+    ----------
+    pid : int
+        Of any process.
+    """
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return True

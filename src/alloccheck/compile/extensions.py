@@ -81,6 +81,10 @@ class Extensions:
         """
         for where, items in _growing():
             for item in items:
+                if isinstance(item, tuple) and item[0] is item[1]:
+                    # What an intrinsic was lowered by, for whoever compiled it: others compile it
+                    # anew, and have its definition among what they refer to.
+                    continue
                 known = self._known.get(id(item))
                 if known is None:
                     # Kept with the item, so that its identity stays its own.

@@ -97,7 +97,7 @@ class Identity:
             For a pipeline of somebody else's.
         """
         if base_pipeline(pipeline) not in (None, Compiler):
-            raise Unstorable(f"{path} is compiled by a pipeline of its own")
+            self.unknown(path, pipeline, f"{path} is compiled by a pipeline of its own")
         self.text("disjoint", repr(disjoint_names(pipeline)))
 
     def locals(self, declared: Any) -> None:
@@ -297,14 +297,35 @@ class Identity:
         else:
             self._give_up(path, value)
 
+    def unknown(self, path: str, value: Any, reason: str) -> None:
+        """Meet something that cannot be told in another process.
+
+        Parameters
+        ----------
+        path : str
+            What it is.
+        value : object
+            The value.
+        reason : str
+            Why, as a sentence.
+
+        Raises
+        ------
+        Unstorable
+            Always; in subclasses only where they know no other way.
+        """
+        raise Unstorable(reason)
+
     def _give_up(self, path: str, value: Any) -> None:
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        raise Unstorable(f"{path} is a {kind}, whose content another process cannot compare")
+        reason = f"{path} is a {kind}, whose content another process cannot compare"
+        self.unknown(path, value, reason)
 
     def _tuple(self, path: str, value: tuple[Any, ...]) -> None:
         fields = getattr(type(value), "_fields", None)
         if type(value) is not tuple and not isinstance(fields, tuple):
             self._give_up(path, value)
+            return
         self.text("tuple", f"{type(value).__module__}.{type(value).__qualname__} {fields!r}")
         self.text("length", str(len(value)))
         for i, one in enumerate(value):
@@ -313,9 +334,11 @@ class Identity:
     def _array(self, path: str, value: Any) -> None:
         if type(value) is not np.ndarray or value.dtype.hasobject:
             self._give_up(path, value)
+            return
         contiguous = value.flags.c_contiguous or value.flags.f_contiguous
         if value.nbytes > _CONSTANT_ARRAY or not contiguous:
-            raise Unstorable(f"{path} is an array that is compiled in by its address")
+            self.unknown(path, value, f"{path} is an array that is compiled in by its address")
+            return
         self._dtype(path, value.dtype)
         flags = (value.flags.writeable, value.flags.aligned)
         self.text("array", repr((value.shape, value.strides, flags)))
@@ -358,12 +381,13 @@ class Identity:
             # What others have put in the place of its own is looked at; the rest is versioned.
             pass
         elif type(value) is not python_types.ModuleType or "__getattr__" in vars(value):
-            raise Unstorable(f"{path} is a module that computes its attributes")
+            self.unknown(path, value, f"{path} is a module that computes its attributes")
         self._modules.setdefault(id(value), (path, value))
 
     def _dispatcher(self, path: str, value: Any) -> None:
         if not isinstance(value, CPUDispatcher):
             self._give_up(path, value)
+            return
         self.pipeline(path, value._compiler.pipeline_class)
         self.text("dispatcher", type(value).__qualname__)
         self.options(
@@ -407,9 +431,10 @@ class Identity:
                 self._give_up(path, value)
             self.text("exception", f"{value.__module__}.{value.__qualname__}")
         else:
-            raise Unstorable(
+            reason = (
                 f"{path} is the class {value.__qualname__}, which another process cannot compare"
             )
+            self.unknown(path, value, reason)
 
     def _by_name(self, value: Any) -> bool:
         """Add a value that is known by its name in a versioned or standard module."""

@@ -11,7 +11,6 @@ from alloccheck.compile.extensions import Extensions, Registration
 from alloccheck.compile.identity import Identity
 from alloccheck.compile.installation import fingerprint
 from alloccheck.compile.job import CompileJob, Configuration
-from alloccheck.errors import Unstorable
 
 # isort: split
 from numba.core import config, entrypoints
@@ -23,7 +22,9 @@ _OF_NUMBAS_CACHE = ("CACHE_DIR", "CACHE_LOCATOR_CLASSES")
 """Settings of Numba's own disk cache, which is neither read nor written."""
 
 
-def key_of(job: CompileJob, configuration: Configuration, asked: str) -> str:
+def key_of(
+    job: CompileJob, configuration: Configuration, asked: str, identity: Identity | None = None
+) -> str:
     """Return the key under which a job's artifact is kept.
 
     Parameters
@@ -34,6 +35,8 @@ def key_of(job: CompileJob, configuration: Configuration, asked: str) -> str:
         The present one.
     asked : str
         What is to be proved, as text that differs whenever the proof could.
+    identity : Identity, optional
+        What digests functions and values, with nothing in it yet.
 
     Returns
     -------
@@ -47,7 +50,7 @@ def key_of(job: CompileJob, configuration: Configuration, asked: str) -> str:
     """
     # Whatever compiles loads extensions first; they are part of the question.
     entrypoints.init_all()
-    identity = Identity()
+    identity = Identity() if identity is None else identity
     identity.text("format", FORMAT)
     identity.text("installation", fingerprint())
     identity.text("configuration", configuration.digest)
@@ -65,7 +68,7 @@ def key_of(job: CompileJob, configuration: Configuration, asked: str) -> str:
     identity.locals(job.locals)
     identity.pipeline(job.function.__qualname__, job.pipeline)
     if job.function.__module__ is None:
-        raise Unstorable("the function belongs to no module")
+        identity.unknown("the function", job.function, "the function belongs to no module")
     if job.dispatcher is None:
         identity.function(job.function)
     else:

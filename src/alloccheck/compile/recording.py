@@ -74,8 +74,10 @@ class Recorder:
 
     Parameters
     ----------
+    begins : callable, optional
+        Called before each outermost compile, under Numba's compiler lock.
     compiled_one : callable, optional
-        Called after each outermost compile, under Numba's compiler lock.
+        Called after each compile, under Numba's compiler lock, with whether it was outermost.
     first_call : callable, optional
         Called with a dispatcher and the arguments of each call from Python that Numba compiles
         for, before the compile.
@@ -101,13 +103,14 @@ class Recorder:
     def __init__(
         self,
         *,
-        compiled_one: Callable[[], None] | None = None,
+        begins: Callable[[], None] | None = None,
+        compiled_one: Callable[[bool], None] | None = None,
         first_call: Callable[[Any, tuple[Any, ...]], None] | None = None,
     ) -> None:
         self._found: dict[tuple[Any, ...], Compiled] = {}
         self._lock = threading.Lock()
         self._listener = _Listener(self._began, functools.partial(self._guarded, self._ended))
-        self._compiled_one = compiled_one
+        self._begins, self._compiled_one = begins, compiled_one
         self._depth = threading.local()
         self._first_call = first_call
         self._undo: list[Callable[[], None]] = []
@@ -144,13 +147,14 @@ class Recorder:
 
     def _began(self) -> None:
         self._depth.now = getattr(self._depth, "now", 0) + 1
+        if self._begins is not None and self._depth.now == 1 and not _is_ours():
+            self._guarded(self._begins)
 
     def _ended(self, data: Mapping[str, Any]) -> None:
         self._depth.now = max(getattr(self._depth, "now", 0) - 1, 0)
         self._announced(data)
-        inside = self._depth.now or isolation.current_world() is not None
-        if self._compiled_one is not None and not inside:
-            self._compiled_one()
+        if self._compiled_one is not None and not _is_ours():
+            self._compiled_one(self._depth.now == 0)
 
     def _announced(self, data: Mapping[str, Any]) -> None:
         found = data["dispatcher"]
@@ -204,7 +208,7 @@ class Recorder:
         )
 
     def _note(self, one: Compiled) -> None:
-        if isolation.current_world() is not None or _is_numbas(one.function):
+        if _is_ours() or _is_numbas(one.function):
             return
         # By identity: two closures of one name are two functions.
         key = (one.kind, id(one.target), one.argument_types)
@@ -253,6 +257,11 @@ class Recorder:
             note(*arguments)
         except Exception as error:
             self.faults.append(f"{type(error).__name__}: {error}")
+
+
+def _is_ours() -> bool:
+    """Whether this package compiles something to check it."""
+    return isolation.current_world() is not None
 
 
 class _Listener(event.Listener):  # type: ignore[misc]

@@ -59,7 +59,9 @@ builtin_function_or_method: <built-in function len>
     )
 
 
-def make_job(target: Any, signature: Any = None, options: Mapping[str, Any] | None = None) -> Any:
+def make_job(
+    target: Any, signature: Any = None, options: Mapping[str, Any] | None = None
+) -> CompileJob:
     """Return the compile job for a target and a signature.
 
     Parameters
