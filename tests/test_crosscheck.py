@@ -10,6 +10,7 @@ import llvmlite.binding as ll
 import numpy as np
 import pytest
 from iced_x86 import BlockEncoder, Code, Instruction, MemoryOperand, Register
+from numba import types
 
 from alloccheck import check
 from alloccheck.analysis.contracts import load_contracts
@@ -220,11 +221,29 @@ def choosing(k, x):
     return 0.0
 
 
+def looking_up(values, rows, table, n, other):
+    """Calls through a register that keeps its value over jump tables of whole addresses."""
+    total = 0.0
+    for _ in values:
+        for _ in range(3):
+            total += table.get(n, other)
+            total += (other, total, 1.0)[n % 3]
+        rows[0] = rows[1]
+    return total
+
+
 FUNCTIONS = {
     allocating: "(int64,)",
     growing: "(int64,)",
     solving: "(float64[:,::1], float64[::1])",
     choosing: "(int64, float64)",
+    looking_up: (
+        types.float64[::1],
+        types.float64[:, ::1],
+        types.DictType(types.int64, types.float64),
+        types.int64,
+        types.float64,
+    ),
 }
 
 

@@ -282,7 +282,7 @@ class _Comparer:
 
         start = self._start(symbol.name)
         assert start is not None
-        region = Region(start, symbol.size, symbol.name)
+        region = Region(start, symbol.size, symbol.name, self._tables or {})
         node = self.contracts.walker(region, self.read).node(start)
         links: dict[int, set[int] | None] = {}
         inner: set[int] = set()

@@ -7,6 +7,7 @@ guessing where it ends.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,12 +32,15 @@ class ConstantReader:
         What image-relative addresses are relative to.
     variables : ConstantVariables or None
         Writable variables that may be known to be constant.
+    words : mapping
+        What is known of constant words of jitted code, by address.
     """
 
     memory: Memory
     image: Image | None
     base: int
     variables: ConstantVariables | None
+    words: Mapping[int, int] = field(default_factory=dict)
     used: dict[int, ConstantGlobal] = field(default_factory=dict)
 
     def read(self, relative: int, size: int) -> int | None:
@@ -64,7 +68,9 @@ class ConstantReader:
     def word(self, relative: int) -> int | None:
         """Return the relative address that an immutable 8-byte slot of the image holds."""
         live = self.base + relative
-        if self.image is None or not self.image.holds(live):
+        if self.image is None:
+            return self.words.get(live)
+        if not self.image.holds(live):
             return None
         if live in self.image.relocations:
             # Bound to a symbol: another process may bind it to something else.

@@ -60,11 +60,21 @@ _STUB = 16
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Code outside every loaded library (jitted code): its range and its name."""
+    """Code outside every loaded library (jitted code): its range, its name, and its constants.
+
+    Parameters
+    ----------
+    start, size : int
+        Live address, and bytes.
+    name : str
+    words : mapping
+        Words of constant data that hold addresses of its code (jump tables), by address.
+    """
 
     start: int
     size: int
     name: str
+    words: Mapping[int, int] = field(default_factory=dict, compare=False)
 
 
 class Link(NamedTuple):
@@ -422,6 +432,7 @@ class Walker:
                     partner=lambda target: self._partner(image, target),
                     framed=framed,
                     variables=self._variables(image) if image is not None else None,
+                    words=self._words(address, image),
                 ),
                 address - base,
                 trace=trace,
@@ -439,6 +450,10 @@ class Walker:
                 keep_addresses=self.keep_addresses,
             )
         raise ProgramError(f"machine code of ELF machine {machine} is not read")
+
+    def _words(self, address: int, image: Image | None) -> Mapping[int, int]:
+        region = self.region(address) if image is None else None
+        return {} if region is None else region.words
 
     @staticmethod
     def _partner(image: Image | None, relative: int) -> Part | None:

@@ -6,8 +6,8 @@ Knows how to read one function; nothing of symbols or of other functions.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import compress
 from operator import attrgetter
 from typing import Any
@@ -73,6 +73,8 @@ class Source:
         Whether the range is certain.
     variables : ConstantVariables or None
         Variables that may turn out to be constant.
+    words : mapping
+        Constant words of jitted code, by address.
     """
 
     memory: Memory
@@ -82,6 +84,7 @@ class Source:
     partner: Partner
     framed: bool
     variables: ConstantVariables | None
+    words: Mapping[int, int] = field(default_factory=dict)
 
 
 def read_chunk(source: Source, entry: int, *, trace: bool, keep_addresses: bool = False) -> Chunk:
@@ -101,7 +104,9 @@ def read_chunk(source: Source, entry: int, *, trace: bool, keep_addresses: bool 
     listing = Listing(source.part, source.partner)
     listing.descend((entry,))
     variables = _mentioned(listing, source.variables)
-    reader = ConstantReader(source.memory, source.image, source.base, source.variables)
+    reader = ConstantReader(
+        source.memory, source.image, source.base, source.variables, source.words
+    )
     problems: list[str] = []
     followed: Trace | None = None
     odd = _odd_returns(listing)
