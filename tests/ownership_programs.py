@@ -39,6 +39,32 @@ def each(values):
         yield values[i]
 
 
+@njit
+def numbers(array):
+    for i in range(array.size):
+        yield array[i]
+
+
+@njit
+def halves(array):
+    for one in numbers(array):
+        yield one / 2.0
+
+
+@njit
+def popped(values, new):
+    kept = new
+    while len(values) > 0:
+        yield kept[0]
+        kept = values.pop()
+
+
+@njit
+def popped_halves(values, new):
+    for one in popped(values, new):
+        yield one / 2.0
+
+
 # --- nothing is dropped -----------------------------------------------------------------------
 
 
@@ -69,6 +95,22 @@ def read_entry(table, new):
 def read_attribute(holder, new):
     view = holder.buffer[1:]
     return view[0] + holder.other[0]
+
+
+def generator_of_an_argument(values, new):
+    total = 0.0
+    for one in numbers(new):
+        total += 1 / len(values)
+    return total
+
+
+def generator_of_a_generator(values, new):
+    total = 0.0
+    for one in halves(new):
+        if len(values) == 7:
+            continue
+        total += one / len(values)
+    return total
 
 
 def own_copy(values, new):
@@ -140,6 +182,22 @@ def generator_then_pop(values, new):
     return total
 
 
+def generator_that_keeps_what_it_popped(values, new):
+    total = 0.0
+    for one in popped(values, new):
+        total += one / (len(values) + 1)
+    return total
+
+
+def generator_of_one_that_keeps(values, new):
+    total = 0.0
+    for one in popped_halves(values, new):
+        if new[0] == 7.0:
+            continue
+        total += one / (len(values) + 1)
+    return total
+
+
 def items(a, b):
     values = List.empty_list(ARRAY)
     values.append(a)
@@ -166,6 +224,8 @@ KEEPING = {
     pair_of_items: LIST,
     read_entry: DICT,
     read_attribute: HOLDER,
+    generator_of_an_argument: LIST,
+    generator_of_a_generator: LIST,
     own_copy: LIST,
 }
 DROPPING = {
@@ -181,6 +241,8 @@ DROPPING = {
     replace_attribute: HOLDER,
     replace_while_reading: HOLDER,
     generator_then_pop: LIST,
+    generator_that_keeps_what_it_popped: LIST,
+    generator_of_one_that_keeps: LIST,
 }
 
 

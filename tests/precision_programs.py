@@ -405,6 +405,22 @@ def buffered(n):
         yield t[i]
 
 
+@njit
+def halved(v):
+    for one in each(v):
+        yield one / 2.0
+
+
+@kind("scalar generators", V, N)
+def generator_of_a_generator(x, n):
+    t = 0.0
+    for one in halved(x):
+        if n == 2:
+            continue
+        t += one / (n * n + 1)
+    return t
+
+
 @kind("scalar generators", V)
 def sum_of_a_generator(x):
     t = 0.0

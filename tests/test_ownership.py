@@ -372,6 +372,184 @@ def test_what_is_taken_for_granted_about_containers_is_said():
     assert solved(DONE).assumed_facts == ()
 
 
+# --- arguments in memory ----------------------------------------------------------------------
+
+KEEP = """
+  %s = alloca {{ i32, ptr, {{ ptr, i64 }} }}, align 8
+  %field = getelementptr inbounds i8, ptr %s, i64 8
+  store ptr %arg, ptr %field, align 8
+{}
+  %r = call i32 @next(ptr %s)
+  ret i32 0"""
+NEXT = """
+define internal i32 @next(ptr %state) {{
+  %field = getelementptr inbounds i8, ptr %state, i64 8
+  %later = getelementptr inbounds i8, ptr %state, i64 16
+{}
+  %p = load ptr, ptr %field, align 8
+  call void @NRT_decref(ptr %p)
+  ret i32 0
+}}
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare void @escapes(ptr)
+"""
+FILL = "  call void @llvm.memset.p0.i64(ptr %{}, i8 {}, i64 8, i1 false)"
+
+
+@pytest.mark.parametrize(
+    ("caller", "callee", "held"),
+    [
+        ("", "", True),
+        ("  store i32 1, ptr %s, align 4", "", True),
+        ("  store i32 1, ptr %field, align 4", "", False),
+        ("  %low = getelementptr inbounds i8, ptr %s, i64 4\n  store i64 1, ptr %low", "", False),
+        ("  store ptr null, ptr %field, align 8", "", True),
+        (FILL.format("field", 0), "", True),
+        (FILL.format("field", 1), "", False),
+        ("  %x = load ptr, ptr %arg, align 8\n  store ptr %x, ptr %field, align 8", "", False),
+        ("  %x = ptrtoint ptr %field to i64", "", False),
+        ("  store ptr %s, ptr %arg, align 8", "", False),
+        ("", "  %x = load ptr, ptr %field\n  store ptr %x, ptr %later", True),
+        ("", "  %x = load ptr, ptr %later\n  store ptr %x, ptr %field", True),
+        (
+            "  %o = getelementptr inbounds i8, ptr %s, i64 16\n  %x = load ptr, ptr %arg\n"
+            "  store ptr %x, ptr %o, align 8",
+            "  %x = load ptr, ptr %later\n  store ptr %x, ptr %field",
+            False,
+        ),
+        (
+            "",
+            "  %q = load ptr, ptr %field\n  %x = load ptr, ptr %q\n  store ptr %x, ptr %field",
+            False,
+        ),
+        ("", "  call void @escapes(ptr %state)", False),
+        ("  %again = call i32 @next(ptr %field)", "", False),
+        ("  %again = call i32 @next(ptr %arg)", "", False),
+    ],
+)
+def test_an_argument_stays_one_in_memory_that_holds_nothing_else(caller, callee, held):
+    found = effects(KEEP.format(caller), NEXT.format(callee)) - {Effect.UNKNOWN}
+    assert found == (set() if held else FOREIGN)
+
+
+def test_memory_of_the_callers_caller_is_not_known():
+    body = "  %p = load ptr, ptr %retptr, align 8\n  call void @NRT_decref(ptr %p)\n" + DONE
+    assert effects(body) == FOREIGN
+
+
+def test_a_function_that_may_be_called_from_elsewhere_knows_no_memory():
+    seen = "\n@table = constant ptr @next"
+    assert effects(KEEP.format(""), NEXT.format("") + seen) == FOREIGN
+
+
+CHOOSE = """
+  %s = alloca {{ ptr, i64 }}, align 8
+  %t = alloca {{ ptr, i64 }}, align 8
+  store ptr {}, ptr %s, align 8
+  store ptr {}, ptr %t, align 8
+  br i1 %c, label %other, label %join
+other:
+  br label %join
+join:
+  %a = phi ptr [ %s, %0 ], [ {}, %other ]
+{}
+  ret i32 0"""
+DIRECT = "  %p = load ptr, ptr %a, align 8\n  call void @NRT_decref(ptr %p)"
+PASSED = "  %r = call i32 @take(ptr %a)"
+WRITTEN = """  %x = load ptr, ptr %arg
+  store ptr %x, ptr %a
+  %p = load ptr, ptr %s, align 8
+  call void @NRT_decref(ptr %p)"""
+TAKE = """
+define internal i32 @take(ptr %state) {
+  %p = load ptr, ptr %state, align 8
+  call void @NRT_decref(ptr %p)
+  ret i32 0
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "address", "then", "held"),
+    [
+        ("%arg", "%arg", "%t", DIRECT, True),
+        ("%arg", "null", "%t", DIRECT, True),
+        ("%arg", "%v", "%t", DIRECT, False),
+        ("%v", "%arg", "%t", DIRECT, False),
+        ("%arg", "%arg", "%arg", DIRECT, False),
+        ("%arg", "%arg", "%t", PASSED, True),
+        ("%arg", "%v", "%t", PASSED, False),
+        ("%arg", "%arg", "%arg", PASSED, False),
+        ("%arg", "%arg", "null", PASSED, True),
+        ("%arg", "%arg", "%t", WRITTEN, False),
+        ("%arg", "%arg", "%t", WRITTEN.replace("store ptr %x", "store ptr %arg"), True),
+    ],
+)
+def test_one_of_several_places(first, second, address, then, held):
+    body = LOADED.replace("%v", "%v") + CHOOSE.format(first, second, address, then)
+    assert effects(body, TAKE) == (set() if held else FOREIGN)
+
+
+def test_a_place_that_moves_on_in_a_loop_is_not_known():
+    body = """
+  %s = alloca [64 x ptr], align 8
+  store ptr %arg, ptr %s, align 8
+  br label %loop
+loop:
+  %a = phi ptr [ %s, %0 ], [ %b, %loop ]
+  %b = getelementptr inbounds i8, ptr %a, i64 8
+  %x = load ptr, ptr %arg, align 8
+  store ptr %x, ptr %b, align 8
+  br i1 %c, label %loop, label %end
+end:
+  %p = load ptr, ptr %s, align 8
+  call void @NRT_decref(ptr %p)
+  ret i32 0"""
+    assert effects(body) == FOREIGN
+
+
+WHOLE = """
+  %s = alloca {{ i32, {{ ptr, i64 }} }}, align 8
+  %i = insertvalue {{ ptr, i64 }} poison, ptr {}, 0
+  %w = insertvalue {{ i32, {{ ptr, i64 }} }} zeroinitializer, {{ ptr, i64 }} %i, 1
+  store {{ i32, {{ ptr, i64 }} }} %w, ptr %s, align 8
+  %l = load {{ i32, {{ ptr, i64 }} }}, ptr %s, align 8
+  %p = extractvalue {{ i32, {{ ptr, i64 }} }} %l, 1, 0
+  call void @NRT_decref(ptr %p)
+  ret i32 0"""
+
+
+@pytest.mark.parametrize(
+    ("stored", "change", "held"),
+    [
+        ("%arg", ("", ""), True),
+        ("%v", ("", ""), False),
+        ("%arg", ("extractvalue { i32, { ptr, i64 } } %l, 1, 0", "load ptr, ptr %arg"), False),
+        (
+            "%arg",
+            ("  %p = extract", "  %n = extractvalue { i32, { ptr, i64 } } %l, 1\n  %p = extract"),
+            True,
+        ),
+        ("%arg", ("} %w, ptr %s", "} %other, ptr %s"), False),
+        (
+            "%arg",
+            ("  %w = ", "  %w = insertvalue { i32, { ptr, i64 } } %x, ptr %v, 1, 0\n  %x = "),
+            False,
+        ),
+        (
+            "%v",
+            ("  %w = ", "  %w = insertvalue { i32, { ptr, i64 } } %x, ptr %arg, 1, 0\n  %x = "),
+            True,
+        ),
+    ],
+)
+def test_structures_are_stored_and_loaded_field_by_field(stored, change, held):
+    body = LOADED + WHOLE.format(stored).replace(*change)
+    if "%other" in body:
+        body = "  %other = load { i32, { ptr, i64 } }, ptr %arg, align 8\n" + body
+    assert effects(body) == (set() if held else FOREIGN)
+
+
 # --- real programs ----------------------------------------------------------------------------
 
 

@@ -9,8 +9,8 @@ that this module calls harmless, or that it says frees only memory of this call.
 
 Every executed decrement that is decided falls under one of these rules.
 
-*Held.* Its object is an argument of the entry. Its caller holds a reference during the whole
-call, and nobody drops a reference that is not his own: a function that takes over its
+*Held.* Its object is an argument of the entry (`held.py`). Its caller holds a reference during the
+whole call, and nobody drops a reference that is not his own: a function that takes over its
 argument's reference is not the convention of these programs. So the count stays above zero.
 
 *Own memory.* Its object was obtained by this very call, by a function that is known to set no
@@ -42,11 +42,13 @@ with the best and shrink until they hold.
 
 from __future__ import annotations
 
+import functools
 import heapq
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from alloccheck.analysis.graphs import reverse_postorder
+from alloccheck.analysis.held import NOTHING, held_pointers
 from alloccheck.analysis.paths import FunctionPaths
 from alloccheck.analysis.refcounts import RefcountNames, is_copy_of
 from alloccheck.analysis.summary import Site
@@ -127,12 +129,12 @@ def decided_decrefs(
         return {}
     needed = _with_callees(counting, running, callees)
     pointers = {name: program.functions[name].read_pointers() for name in running}
-    held = _held(program, running, callees, pointers, names)
 
     def inside(site: Site) -> tuple[str, ...]:
         return () if leaves(site) else callees(site)
 
     slots = _private_slots(program, running, inside, pointers, names)
+    held = held_pointers(program, running, callees, inside, pointers, slots, names)
     codes = {name: path.codes for name, path in paths.items()}
     walks = {
         name: _Walk(
@@ -200,62 +202,6 @@ def _with_callees(roots: set[str], running: Running, callees: Callees) -> list[s
 # --- facts about whole functions --------------------------------------------------------------
 
 
-def _held(
-    program: Program,
-    running: Running,
-    callees: Callees,
-    pointers: Mapping[str, Pointers],
-    names: RefcountNames,
-) -> dict[str, frozenset[str]]:
-    """Return, for each function, the pointers that are always an argument of the entry.
-
-    The greatest fixpoint: every parameter is held until a call passes something else for it.
-    Functions that may be called through their address have no held parameters, since nobody
-    sees those calls.
-    """
-    roots = names.held | {program.entry}
-    held = {
-        name: set()
-        if name in program.address_taken and name not in roots
-        else set(range(len(program.functions[name].parameters)))
-        for name in running
-    }
-
-    def held_names(name: str) -> frozenset[str]:
-        function = program.functions[name]
-        found = {function.parameters[i] for i in held[name]}
-        parts = pointers[name].parts
-        while more := {p for p, whole in parts.items() if whole in found and p not in found}:
-            found |= more
-        return frozenset(found)
-
-    changed = True
-    while changed:
-        changed = False
-        for caller, calls in running.items():
-            borrowed = held_names(caller) | _NOTHING
-            aliases = pointers[caller].aliases
-            for call in calls:
-                for callee in callees(Site(caller, call.index)):
-                    # A root that is also called from inside must be held there as well.
-                    if callee in names.held or callee not in held:
-                        continue
-                    lost = {
-                        i
-                        for i in held[callee]
-                        if i >= len(call.arguments)
-                        or aliases.get(call.arguments[i], call.arguments[i]) not in borrowed
-                    }
-                    if lost:
-                        held[callee] -= lost
-                        changed = True
-    return {name: held_names(name) for name in running}
-
-
-_NOTHING = frozenset({"null", "poison", "undef", "zeroinitializer"})
-"""No object; to decrement it does nothing, or cannot happen."""
-
-
 def _private_slots(
     program: Program,
     running: Running,
@@ -279,7 +225,6 @@ def _private_slots(
     while changed:
         changed = False
         for name, calls in running.items():
-            addresses = pointers[name].addresses
             for call in calls:
                 if isinstance(call.target, Direct) and (
                     is_copy_of(call.target.symbol, names.incref)
@@ -287,9 +232,10 @@ def _private_slots(
                 ):
                     continue  # they touch counts alone
                 for i, argument in enumerate(call.arguments):
-                    slot = addresses.get(argument, ("", 0))[0]
-                    if slot in slots[name] and not stays(Site(name, call.index), call, i):
-                        slots[name].discard(slot)
+                    places = {slot for slot, _ in pointers[name].places(argument)}
+                    found = places & slots[name]
+                    if found and not stays(Site(name, call.index), call, i):
+                        slots[name] -= found
                         changed = True
     return slots
 
@@ -570,7 +516,7 @@ class _Walk:
 
     def _owned(self, name: str, state: _State) -> Owned:
         """Return what is known of a pointer."""
-        if name in self.held or name in _NOTHING:
+        if name in self.held or name in NOTHING:
             return HARMLESS
         index = self.pointers.results.get(name)
         if index is not None and (release := self._obtained(self.function.calls[index])):
@@ -623,7 +569,7 @@ class _Walk:
                 for value, owned in zip(event.values, found, strict=True):
                     if owned.tickets < _MANY:
                         names.pop(value, None)
-                names[event.name] = found[0].meet(found[1])
+                names[event.name] = functools.reduce(Owned.meet, found)
             else:
                 self._call(self.function.calls[event], now, names, slots, codes, summaries, decrefs)
         return now
@@ -638,7 +584,7 @@ class _Walk:
                 or (key[1] < event.offset + event.size and event.offset < key[1] + 8)
             ):
                 del slots[key]
-        if event.offset is not None and event.value is not None:
+        if event.offset is not None and event.value is not None and not event.maybe:
             slots[event.slot, event.offset] = event.value
 
     def _call(
@@ -702,9 +648,9 @@ class _Walk:
             for i, a in enumerate(call.arguments)
             if a in self.pointers.addresses and self.pointers.addresses[a][0] in self.slots
         }
-        if not passed:
+        touched = {slot for a in call.arguments for slot, _ in self.pointers.places(a)}
+        if not touched:
             return
-        touched = {slot for slot, _ in passed.values()}
         for key in [k for k in slots if k[0] in touched]:
             del slots[key]
         callees = self.callees(Site(self.function.name, call.index))
@@ -731,7 +677,7 @@ class _Walk:
         if not always and not status:
             return
         if callees and total is None:
-            total = {(slot, _ANYWHERE): HARMLESS for slot in touched}
+            total = {(slot, _ANYWHERE): HARMLESS for slot, _ in passed.values()}
         for key, owned in (total or {}).items():
             slots[key] = replace(owned, pending="" if always else status)
 

@@ -1,16 +1,18 @@
 """Where the pointers of one function of LLVM IR come from, and what its stack slots hold.
 
 A slot is memory that only this function and those that it passes it to can reach: an `alloca`
-or a pointer parameter, used for nothing but loads, stores, constant offsets and arguments. A
-use that is not understood makes it no slot. Knows nothing of what pointers point to.
+or a pointer parameter, used for nothing but loads, stores, constant offsets, merges and arguments;
+what was merged is used for nothing but loads and stores. A use that is not understood makes it no
+slot. Knows nothing of what pointers point to.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from alloccheck.program.llvm_layout import leaves
 from alloccheck.program.llvm_text import NAME, plain
 from alloccheck.program.llvm_values import PHI_INCOMING
 from alloccheck.program.model import Call, Merge, PointerEvent, Pointers, Read, Select, Write
@@ -26,16 +28,16 @@ _STORE = re.compile(rf"store (?:volatile )?(.+) (\S+|%{NAME}), ptr (%{NAME})(?:,
 _SELECT = re.compile(
     rf"select i1 [^,]+, ptr (%{NAME}|@{NAME}|\w+), ptr (%{NAME}|@{NAME}|\w+)(?:, !|$)"
 )
-_PART = re.compile(rf"extractvalue .* (%{NAME}), \d+(?:, \d+)*(?:, !.*)?$")
-_FIELD = re.compile(rf"extractvalue .* (%{NAME}), (\d+)(?:, !.*)?$")
+_PART = re.compile(rf"extractvalue .* (%{NAME}), (\d+(?:, \d+)*)(?:, !.*)?$")
 _INSERT = re.compile(
-    rf"insertvalue .*[}}\]] (%{NAME}|\w+), (.*?) (\S+), (\d+)((?:, \d+)*)(?:, !.*)?$"
+    rf"insertvalue .*[}}\]] (%{NAME}|\w+), (.*?) (\S+), (\d+(?:, \d+)*)(?:, !.*)?$"
 )
-_STRUCTURE_PHI = re.compile(r"phi \{.*?\} \[")
+_STRUCTURE_PHI = re.compile(r"phi [\[{].*?[\]}] \[ ")
 _LOCATION = re.compile(r"!dbg !(\d+)")
 _MEMORY_INTRINSIC = re.compile(
     r"@llvm\.(?:lifetime\.(?:start|end)|memset|memcpy|memmove)\.[\w.]*\("
 )
+_EMPTIES = re.compile(r"@llvm\.(?:lifetime\.(?:start|end)\.|memset\.[\w.]*\(ptr[^,]*, i8 0, )")
 _ALLOCA = re.compile(rf"  (%{NAME}) = alloca (?:inalloca )?(.*?)(?:, align \d+)?(?:, !.*)?$")
 _POINTER = re.compile(r"ptr|%")
 _SIZES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8, "ptr": 8}
@@ -50,15 +52,36 @@ class _Found:
     homes: dict[str, int] = field(default_factory=dict)
     results: dict[str, int] = field(default_factory=dict)
     parts: dict[str, str] = field(default_factory=dict)
-    fields: dict[str, tuple[str, int]] = field(default_factory=dict)
-    inserts: dict[str, tuple[str, str, int]] = field(default_factory=dict)
+    fields: dict[str, tuple[str, Indices]] = field(default_factory=dict)
+    inserts: dict[str, tuple[str, str, Indices]] = field(default_factory=dict)
+    loaded: set[str] = field(default_factory=set)
+    """Structures whose pointers were read from slots one by one."""
+    stored: list[tuple[str, Indices]] = field(default_factory=list)
+    """Fields of structures that are written to slots."""
     structures: dict[str, Merge] = field(default_factory=dict)
     locations: dict[str, int] = field(default_factory=dict)
     addresses: dict[str, tuple[str, int]] = field(default_factory=dict)
+    choices: dict[str, frozenset[tuple[str, int]]] = field(default_factory=dict)
+    """Names that may be one of several addresses."""
+    partial: set[str] = field(default_factory=set)
+    """Those of them that may point elsewhere as well."""
     escaped: set[str] = field(default_factory=set)
 
-    def escape(self, names: list[str]) -> None:
-        self.escaped.update(self.addresses[n][0] for n in names if n in self.addresses)
+    def escape(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.escaped.update(slot for slot, _ in self.places(name))
+
+    def places(self, name: str) -> list[tuple[str, int]]:
+        if name in self.addresses:
+            return [self.addresses[name]]
+        return sorted(self.choices.get(name, ()))
+
+
+Indices = tuple[int, ...]
+
+
+def _field_name(structure: str, path: Indices) -> str:
+    return f"{structure}#{'.'.join(map(str, path))}"
 
 
 def read_pointers(
@@ -91,6 +114,7 @@ def read_pointers(
         at_line.setdefault(line_number, []).append(index)
     found = _Found()
     found.addresses = _addresses(lines, parameters)
+    found.choices, found.partial = _choices(lines, found.addresses)
     block = -1
     for number, line in enumerate(lines, first):
         if line[:2] != "  ":
@@ -119,6 +143,8 @@ def read_pointers(
         aliases=aliases,
         locations=found.locations,
         addresses=found.addresses,
+        choices={name: tuple(sorted(one)) for name, one in found.choices.items()},
+        partial=frozenset(found.partial),
         slots=frozenset(slots),
         pointer_free=frozenset(
             m[1] for line in lines if (m := _ALLOCA.match(line)) and not _POINTER.search(m[2])
@@ -129,36 +155,58 @@ def read_pointers(
 def _name_fields(found: _Found) -> dict[str, str]:
     """Return, for fields taken out of structures, the pointers that were put into them.
 
-    A field of a merge of structures becomes a merge of its own, ``%structure#field``.
+    A field of a merge of structures becomes a merge of its own, ``%structure#field``; one of a
+    structure that was read from memory is the pointer that was read.
     """
-    named: dict[tuple[str, int], str] = {}
+    named: dict[tuple[str, Indices], str] = {}
 
-    def source(structure: str, index: int) -> str:
-        seen: set[str] = set()
-        while structure in found.inserts:
-            if structure in seen:
+    def source(structure: str, path: Indices) -> str:
+        seen: set[tuple[str, Indices]] = set()
+        while structure in found.inserts or structure in found.fields:
+            if (structure, path) in seen:
                 return f"{structure}#?"
-            seen.add(structure)
+            seen.add((structure, path))
+            if structure in found.fields:
+                structure, outer = found.fields[structure]
+                path = outer + path
+                continue
             before, value, place = found.inserts[structure]
-            if place == index:
+            if place == path:
                 return value
-            structure = before
+            if path[: len(place)] == place:
+                structure, path = value, path[len(place) :]
+            else:
+                structure = before
         if structure in ("undef", "poison", "zeroinitializer"):
             return "null"
-        key = structure, index
+        key = structure, path
         if key not in named:
-            named[key] = f"{structure}#{index}"
+            named[key] = _field_name(structure, path)
             merge = found.structures.get(structure)
             if merge is not None:
                 found.homes[named[key]] = merge.block
-                pairs = tuple((source(s, index), block) for s, block in merge.incoming)
+                pairs = tuple((source(s, path), block) for s, block in merge.incoming)
                 found.merges[named[key]] = Merge(merge.block, pairs)
         return named[key]
 
+    def is_known(structure: str) -> bool:
+        seen: set[str] = set()
+        while structure in found.fields and structure not in seen:
+            seen.add(structure)
+            structure = found.fields[structure][0]
+        return (
+            structure in found.inserts or structure in found.structures or structure in found.loaded
+        )
+
     aliases = {}
-    for name, (structure, index) in found.fields.items():
-        if structure in found.inserts or structure in found.structures:
-            aliases[name] = source(structure, index)
+    for name, (structure, path) in found.fields.items():
+        if is_known(structure):
+            aliases[name] = source(structure, path)
+    for structure, path in found.stored:
+        name = _field_name(structure, path)
+        value = source(structure, path)
+        if value != name:
+            aliases[name] = value
     for name in aliases:
         seen = {name}
         while aliases[name] in aliases and aliases[name] not in seen:
@@ -201,6 +249,70 @@ def _addresses(lines: Sequence[str], parameters: Sequence[str]) -> dict[str, tup
     return found
 
 
+_MOST_CHOICES = 16
+"""Addresses that a name may be; a pointer that moves on in a loop has no bound."""
+
+
+def _choices(
+    lines: Sequence[str], addresses: dict[str, tuple[str, int]]
+) -> tuple[dict[str, frozenset[tuple[str, int]]], set[str]]:
+    """Return the names that may be one of several addresses, merged or at distances from such.
+
+    The second result are those that may point elsewhere as well.
+    """
+    sources: dict[str, tuple[tuple[str, int], ...]] = {}
+    for line in lines:
+        if (m := _INSTRUCTION.match(line)) is None or not m[1] or m[1] in addresses:
+            continue
+        start = m.start(2)
+        if m[2] == "phi" and line.startswith("phi ptr ", start):
+            sources[m[1]] = tuple((value, 0) for value, _ in PHI_INCOMING.findall(line, start))
+        elif m[2] == "select" and (select := _SELECT.match(line, start)):
+            sources[m[1]] = ((select[1], 0), (select[2], 0))
+        elif m[2] == "getelementptr" and (step := _OFFSET.match(line, start)):
+            sources[m[1]] = ((step[1], int(step[2])),)
+    found: dict[str, frozenset[tuple[str, int]]] = {}
+    grown = True
+    while grown:
+        grown = False
+        for name, values in sources.items():
+            new = frozenset(
+                (slot, offset + distance)
+                for value, distance in values
+                for slot, offset in (
+                    (addresses[value],) if value in addresses else found.get(value, ())
+                )
+            )
+            grown |= _grow(found, name, new)
+    found = {name: one for name, one in found.items() if len(one) <= _MOST_CHOICES}
+    partial: set[str] = set()
+    while more := {
+        name
+        for name in found
+        if name not in partial
+        and any(
+            v not in addresses and v not in _NOWHERE and (v not in found or v in partial)
+            for v, _ in sources[name]
+        )
+    }:
+        partial |= more
+    return found, partial
+
+
+_NOWHERE = frozenset({"null", "undef", "poison"})
+
+
+def _grow(
+    found: dict[str, frozenset[tuple[str, int]]], name: str, new: frozenset[tuple[str, int]]
+) -> bool:
+    """Add to what a name may be, up to one more than is of use; tell whether that is new."""
+    before = found.get(name, frozenset())
+    if new <= before or len(before) > _MOST_CHOICES:
+        return False
+    found[name] = before | new
+    return True
+
+
 def _read(
     m: re.Match[str],
     line: str,
@@ -223,26 +335,26 @@ def _read(
             found.locations[name] = int(location[1])
     addresses = found.addresses
     events = found.events.setdefault(block, [])
-    used = [n for n in _LOCAL.findall(line, start) if n in addresses]
+    choices = found.choices
+    used = [n for n in _LOCAL.findall(line, start) if n in addresses or n in choices]
     if opcode == "load":
         load = _LOAD.match(line, start)
         if used and (load is None or used != [load[2]]):
             found.escape(used)
-        elif load and used and name and load[1] == "ptr":
-            events.append(Read(name, *addresses[load[2]]))
+        elif load and used and name and load[2] not in found.partial:
+            _read_fields(name, load[1], load[2], block, events, found)
     elif opcode == "store":
         store = _STORE.match(line, start)
-        if store and store[3] in addresses:
-            slot, offset = addresses[store[3]]
-            value = store[2] if store[1] == "ptr" else None
-            events.append(Write(slot, offset, _SIZES.get(store[1]), value))
+        if store and store[3] in used:
+            _write_fields(store[1], store[2], store[3], events, found)
             used.remove(store[3])
         found.escape(used)  # what is stored can be reached from elsewhere
     elif opcode == "getelementptr":
-        if used and not (name in addresses and _OFFSET.match(line, start)):
+        if not ((name in addresses or name in choices) and _OFFSET.match(line, start)):
             found.escape(used)
     elif opcode == "phi":
-        found.escape(used)
+        if name not in choices:
+            found.escape(used)
         text = line[start:]
         if name and text.startswith("phi ptr "):
             pairs = tuple((v, block_index(plain(b))) for v, b in PHI_INCOMING.findall(text))
@@ -251,27 +363,83 @@ def _read(
             pairs = tuple((v, block_index(plain(b))) for v, b in PHI_INCOMING.findall(text))
             found.structures[name] = Merge(block, pairs)
     elif opcode == "select":
-        found.escape(used)
+        if name not in choices:
+            found.escape(used)
         if name and (select := _SELECT.match(line, start)):
             events.append(Select(name, (select[1], select[2])))
     elif opcode == "extractvalue":
         if name and (part := _PART.match(line, start)):
             found.parts[name] = part[1]
-            if one := _FIELD.match(line, start):
-                found.fields[name] = one[1], int(one[2])
+            found.fields[name] = part[1], _indices(part[2])
     elif opcode == "insertvalue":
         found.escape(used)
         if name and (insert := _INSERT.match(line, start)):
-            value = insert[3] if insert[2] == "ptr" and not insert[5] else f"{name}#!"
-            found.inserts[name] = insert[1], value, int(insert[4])
+            whole = insert[2] == "ptr" or insert[2][:1] in ("{", "[")
+            value = insert[3] if whole else f"{name}#!"
+            found.inserts[name] = insert[1], value, _indices(insert[4])
     elif opcode in ("call", "invoke"):
         # A call that has no effect of its own: an intrinsic.
         if _MEMORY_INTRINSIC.search(line):
-            events.extend(Write(addresses[n][0], None, None, None) for n in used)
+            value = "zeroinitializer" if _EMPTIES.search(line) else None
+            events.extend(
+                Write(slot, None, None, value) for n in used for slot, _ in found.places(n)
+            )
         else:
             found.escape(used)
     elif opcode not in ("alloca", "icmp"):
         found.escape(used)
+
+
+def _indices(text: str) -> Indices:
+    return tuple(map(int, text.split(", ")))
+
+
+def _read_fields(
+    name: str, type_: str, address: str, block: int, events: list[PointerEvent], found: _Found
+) -> None:
+    """Note the pointers that a load takes from slots."""
+    places = found.places(address)
+    if type_ == "ptr":
+        pointers = [(name, 0)]
+    else:
+        fields = [one for one in leaves(type_) or () if one.pointer]
+        pointers = [(_field_name(name, one.path), one.offset) for one in fields]
+        found.loaded.add(name)
+    for field_name, distance in pointers:
+        found.homes[field_name] = block
+        if len(places) == 1:
+            ((slot, offset),) = places
+            events.append(Read(field_name, slot, offset + distance))
+            continue
+        several = [f"{field_name}@{k}" for k in range(len(places))]
+        for one, (slot, offset) in zip(several, places, strict=True):
+            found.homes[one] = block
+            events.append(Read(one, slot, offset + distance))
+        events.append(Select(field_name, tuple(several)))
+
+
+def _write_fields(
+    type_: str, value: str, address: str, events: list[PointerEvent], found: _Found
+) -> None:
+    """Note what a store puts into slots."""
+    maybe = address not in found.addresses
+    fields: list[tuple[int, int | None, str | None]] = [(0, _SIZES.get(type_), None)]
+    known = leaves(type_)
+    if type_ == "ptr":
+        fields = [(0, _SIZES["ptr"], value)]
+    elif known is not None:
+        fields = []
+        for one in known:
+            fields.append(
+                (one.offset, one.size, _field_name(value, one.path) if one.pointer else None)
+            )
+            if one.pointer:
+                found.stored.append((value, one.path))
+    for slot, offset in found.places(address):
+        events.extend(
+            Write(slot, offset + distance, size, content, maybe)
+            for distance, size, content in fields
+        )
 
 
 def _read_call(
@@ -286,9 +454,9 @@ def _read_call(
         found.results[name] = indices[0]
         found.homes[name] = block
     found.events.setdefault(block, []).extend(indices)
-    used = [n for n in _LOCAL.findall(line) if n in found.addresses]
-    passed = [a for a in calls[indices[0]].arguments if a in found.addresses]
-    slots = [found.addresses[a][0] for a in passed]
+    used = [n for n in _LOCAL.findall(line) if n in found.addresses or n in found.choices]
+    passed = [a for a in calls[indices[0]].arguments if a in found.addresses or a in found.choices]
+    slots = [slot for a in passed for slot, _ in found.places(a)]
     if sorted(used) != sorted(passed):
         found.escape(used)
     # Passed twice, the two arguments name the same memory.

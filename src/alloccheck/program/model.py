@@ -91,7 +91,10 @@ class Write:
     offset: int | None
     size: int | None
     value: str | None
-    """The pointer that is stored, if it is one."""
+    """The pointer that is stored, if it is one; ``zeroinitializer`` when bytes become zero, or
+    undefined."""
+    maybe: bool = False
+    """It may be another place that is written instead."""
 
 
 PointerEvent = int | Read | Write | Select
@@ -103,8 +106,8 @@ class Pointers:
     """The pointers of a function.
 
     A slot is memory that nothing reaches but the function itself, by constant distances from
-    its start, and those functions that it is passed to. Each is named by the `alloca` that made
-    it or the parameter that brought it.
+    its start or by a choice of such, and those functions that it is passed to. Each is named by
+    the `alloca` that made it or the parameter that brought it.
     """
 
     merges: Mapping[str, Merge] = field(default_factory=dict)
@@ -122,9 +125,18 @@ class Pointers:
     """Keys for `Program.locate` of what defines them."""
     addresses: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """From names to the slot that they point into, and the distance from its start."""
+    choices: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    """From names to several such places, of which they are one."""
+    partial: frozenset[str] = frozenset()
+    """Names in `choices` that may point elsewhere as well."""
     slots: frozenset[str] = frozenset()
     pointer_free: frozenset[str] = frozenset()
     """Memory on the stack whose type has no pointer in it."""
+
+    def places(self, name: str) -> tuple[tuple[str, int], ...]:
+        """Return the slots that a name may point into, and the distances from their starts."""
+        known = self.addresses.get(name)
+        return self.choices.get(name, ()) if known is None else (known,)
 
 
 def no_pointers() -> Pointers:
