@@ -262,15 +262,23 @@ def _choices(
     """
     sources: dict[str, tuple[tuple[str, int], ...]] = {}
     for line in lines:
+        # Most lines are none of these, and telling that by a pattern takes its time.
+        is_phi, is_select = " = phi ptr " in line, " = select " in line
+        if not (is_phi or is_select or " = getelementptr " in line):
+            continue
         if (m := _INSTRUCTION.match(line)) is None or not m[1] or m[1] in addresses:
             continue
         start = m.start(2)
-        if m[2] == "phi" and line.startswith("phi ptr ", start):
+        if is_phi:
             sources[m[1]] = tuple((value, 0) for value, _ in PHI_INCOMING.findall(line, start))
-        elif m[2] == "select" and (select := _SELECT.match(line, start)):
-            sources[m[1]] = ((select[1], 0), (select[2], 0))
-        elif m[2] == "getelementptr" and (step := _OFFSET.match(line, start)):
+        elif is_select:
+            if select := _SELECT.match(line, start):
+                sources[m[1]] = ((select[1], 0), (select[2], 0))
+        elif step := _OFFSET.match(line, start):
             sources[m[1]] = ((step[1], int(step[2])),)
+    # Only what leads back to an address matters.
+    if not any(value in addresses for values in sources.values() for value, _ in values):
+        return {}, set()
     found: dict[str, frozenset[tuple[str, int]]] = {}
     grown = True
     while grown:
