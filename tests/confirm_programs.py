@@ -131,3 +131,16 @@ def of_records(records):
     for one in records:
         total += one.a + one.b[1]
     return total
+
+
+@njit
+def of_arrays_in_a_list(arrays):
+    total = 0.0
+    for one in arrays:
+        total += one.size
+    return total
+
+
+@njit
+def of_pairs_in_a_dict(pairs, key):
+    return pairs[key][0] if key in pairs else 0.0

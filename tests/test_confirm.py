@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -170,6 +171,23 @@ def test_options_reach_the_helper_process():
     assert report.trial.returned and report.trial.raised
 
 
+@pytest.mark.parametrize(
+    ("function", "kinds"),
+    [
+        (programs.of_arrays_in_a_list, (types.ListType(types.float64[::1]),)),
+        (programs.of_arrays_in_a_list, (types.ListType(types.int32[:]),)),
+        (
+            programs.of_pairs_in_a_dict,
+            (types.DictType(types.int64, types.UniTuple(types.float64, 2)), types.int64),
+        ),
+    ],
+)
+def test_typed_containers_of_more_than_numbers_are_generated(function, kinds):
+    trial = analyze(function, kinds, confirm=True).trial
+    assert trial.note == ""
+    assert trial.returned > 10
+
+
 # --- what cannot be run ---------------------------------------------------------------------------
 
 
@@ -178,8 +196,23 @@ def test_what_cannot_be_generated_or_named_is_a_note():
     assert inner.trial.inputs == 0
     assert "No module-level name" in inner.trial.note
     assert not inner.findings[0].confirmation.confirmed
-    other = analyze(programs.sums, (types.range_state64_type,), confirm=True)
+    other = analyze(programs.sums, (types.range_iter64_type,), confirm=True)
     assert "give arguments" in other.trial.note
+
+
+def test_a_script_without_a_guard_does_not_start_itself_for_ever(tmp_path):
+    """Its module is imported where it is measured, and would measure there again."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from alloccheck import analyze\n"
+        "def f(x):\n    return x\n"
+        "print(analyze(f, '(float64,)', confirm=True).trial)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert 'under `if __name__ == "__main__":`' in done.stdout
 
 
 def test_calls_without_end_and_crashes_cost_their_input_alone():

@@ -16,8 +16,8 @@ import numpy as np
 from numba import types
 from numba.np.numpy_support import as_dtype
 
-from alloccheck.confirm import subject
-from alloccheck.errors import UsageError
+from alloccheck.confirm import containers
+from alloccheck.errors import Unstorable, UsageError
 from alloccheck.oracle.native import has_one_value, parts_of
 from alloccheck.oracle.references import Parts, made_by
 
@@ -140,10 +140,12 @@ def _is_known(kind: Any) -> bool:
         return all(map(_is_known, kind))
     if isinstance(kind, types.Optional):
         return _is_known(kind.type)
-    if isinstance(kind, types.List | types.ListType):
+    if isinstance(kind, types.List):
         return _is_scalar(kind.dtype)
+    if isinstance(kind, types.ListType):
+        return _can_travel(kind) and _is_known(kind.dtype)
     if isinstance(kind, types.DictType):
-        return _is_scalar(kind.key_type) and _is_scalar(kind.value_type)
+        return _can_travel(kind) and _is_scalar(kind.key_type) and _is_known(kind.value_type)
     parts = parts_of(kind)
     if parts is not None:
         return all(_is_known(field) for _, field in parts)
@@ -153,6 +155,15 @@ def _is_known(kind: Any) -> bool:
 def _dtype(kind: Any) -> np.dtype[Any]:
     found: np.dtype[Any] = as_dtype(kind)
     return found
+
+
+def _can_travel(kind: Any) -> bool:
+    """Tell whether a type can be named to another process."""
+    try:
+        containers.code_of(kind)
+    except Unstorable:
+        return False
+    return True
 
 
 def _is_scalar(kind: Any) -> bool:
@@ -182,6 +193,8 @@ class _Call:
             return None if self._one_in(3) else self.value(kind.type)
         if isinstance(kind, types.NoneType):
             return None
+        if isinstance(kind, types.RangeType):
+            return Parts(self._bounds(kind.dtype))
         parts = parts_of(kind)
         if parts is not None:
             return Parts(tuple(self.value(field) for _, field in parts))
@@ -191,11 +204,20 @@ class _Call:
             return self._draw(self._st.text(max_size=8))
         if isinstance(kind, types.List | types.ListType):
             items = [self.value(kind.dtype) for _ in range(1 + self._length % 9)]
-            return items if isinstance(kind, types.List) else made_by(subject.typed_list, items)
+            if isinstance(kind, types.List):
+                return items
+            return made_by(containers.typed_list, containers.code_of(kind), items)
         if isinstance(kind, types.DictType):
             keys = [self.value(kind.key_type) for _ in range(1 + self._length % 9)]
-            return made_by(subject.typed_dict, keys, [self.value(kind.value_type) for _ in keys])
+            held = [self.value(kind.value_type) for _ in keys]
+            return made_by(containers.typed_dict, containers.code_of(kind), keys, held)
         return self._scalar(kind)
+
+    def _bounds(self, kind: Any) -> tuple[int, int, int]:
+        """Return start, stop and step of a range that ends within the length of the arrays."""
+        start = self._draw(self._st.sampled_from((0, 1, self._length)))
+        step = self._draw(self._st.sampled_from((1, 2, -1) if kind.signed else (1, 2)))
+        return start, self._length if step > 0 else -1, step
 
     def _only(self, kind: Any) -> Any:
         """Return the value of a type that has one alone; None where nothing stands for it."""

@@ -67,32 +67,3 @@ def checked(
     made = decorate(target)
     _made[asked] = made
     return made
-
-
-def typed_list(items: list[Any]) -> Any:
-    """Return a typed list of the items; there is at least one.
-
-    Parameters
-    ----------
-    items : list
-        What it holds.
-    """
-    from numba.typed import List
-
-    return List(items)
-
-
-def typed_dict(keys: list[Any], values: list[Any]) -> Any:
-    """Return a typed dictionary of the items; there is at least one.
-
-    Parameters
-    ----------
-    keys, values : list
-        What it holds.
-    """
-    from numba.typed import Dict
-
-    made = Dict()
-    for key, value in zip(keys, values, strict=True):
-        made[key] = value
-    return made

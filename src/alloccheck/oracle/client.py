@@ -23,8 +23,14 @@ from alloccheck.errors import UsageError
 from alloccheck.oracle import encoding, transport
 from alloccheck.oracle.build import interposer
 from alloccheck.oracle.counts import Counts, Coverage
-from alloccheck.oracle.errors import OracleError, RemoteError, WorkerCrashed, WorkerTimeout
-from alloccheck.oracle.references import FunctionReference, Made, fingerprint
+from alloccheck.oracle.errors import (
+    OracleError,
+    OracleUnavailable,
+    RemoteError,
+    WorkerCrashed,
+    WorkerTimeout,
+)
+from alloccheck.oracle.references import FunctionReference, Made, fingerprint, is_loading
 from alloccheck.oracle.wire import counts_from_json
 
 _OUTPUT_KEPT = 4000
@@ -174,6 +180,14 @@ class Oracle:
 
     def _running(self) -> _Worker:
         if self._worker is None:
+            if is_loading():
+                # The measuring process runs the module to find a function in it; it must not end
+                # up here again, and so on without end.
+                raise OracleUnavailable(
+                    "the measuring process imports the module that defines what it measures, and "
+                    "that module measures when it is imported: put what a script does under "
+                    '`if __name__ == "__main__":`'
+                )
             self._worker = _Worker(self._environment, self._timeout)
         return self._worker
 

@@ -2,8 +2,8 @@
 
 Most values are unboxed by Numba, as in any call. A type that has one value alone (a literal, a
 function) needs none from Python. What Python cannot make (a structref or jitclass instance without
-its constructor) is put together from its parts by compiled code, before the window opens. Knows
-Numba's types and data models; nothing of counting or of processes.
+its constructor, a range) is put together from its parts by compiled code, before the window opens.
+Knows Numba's types and data models; nothing of counting or of processes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numba.experimental.jitclass import base as jitclasses
 from alloccheck.errors import UsageError
 from alloccheck.oracle.references import Parts
 
-How = Literal["value", "fixed", "tuple", "struct", "instance"]
+How = Literal["value", "fixed", "tuple", "struct", "instance", "range"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Form:
 
     Parameters
     ----------
-    how : {"value", "fixed", "tuple", "struct", "instance"}
+    how : {"value", "fixed", "tuple", "struct", "instance", "range"}
         Unboxed; the only value of its type; put together from parts.
     type : numba type
         Of the argument.
@@ -99,6 +99,8 @@ def parts_of(kind: Any) -> tuple[tuple[str, Any], ...] | None:
         return tuple(kind.field_dict.items())
     if isinstance(kind, types.ClassInstanceType):
         return tuple(kind.struct.items())
+    if isinstance(kind, types.RangeType):
+        return tuple((name, kind.dtype) for name in ("start", "stop", "step"))
     return None
 
 
@@ -132,12 +134,14 @@ def _form(kind: Any, value: Any, leaves: list[Any]) -> Form:
         return Form("fixed", kind)
     if isinstance(value, types.Omitted):
         value = value.value
+    if isinstance(value, range) and isinstance(kind, types.RangeType):
+        value = Parts((value.start, value.stop, value.step))
     if isinstance(value, Parts):
         named = parts_of(kind)
         if named is None or len(named) != len(value.values):
             raise UsageError(f"{kind} is not put together from {len(value.values)} parts")
         parts = tuple(_form(k, v, leaves) for (_, k), v in zip(named, value.values, strict=True))
-        return Form("struct" if isinstance(kind, types.StructRef) else "instance", kind, parts)
+        return Form(_how(kind), kind, parts)
     if isinstance(kind, types.BaseTuple) and isinstance(value, tuple) and len(kind) == len(value):
         before = len(leaves)
         parts = tuple(_form(k, v, leaves) for k, v in zip(kind, value, strict=True))
@@ -152,6 +156,12 @@ def _form(kind: Any, value: Any, leaves: list[Any]) -> Form:
         raise UsageError(f"no Python value stands for a {kind}")
     leaves.append(value)
     return Form("value", kind)
+
+
+def _how(kind: Any) -> How:
+    if isinstance(kind, types.RangeType):
+        return "range"
+    return "struct" if isinstance(kind, types.StructRef) else "instance"
 
 
 def _named(value: Any) -> str:
@@ -245,6 +255,10 @@ class Assembly:
         parts = [self.value(one) for one in form.parts]
         if form.how == "tuple":
             return self._context.make_tuple(self._builder, form.type, parts)
+        if form.how == "range":
+            made = self._context.make_helper(self._builder, form.type)
+            made.start, made.stop, made.step = parts
+            return made._getvalue()
         return self._instance(form, parts)
 
     def drop(self) -> None:

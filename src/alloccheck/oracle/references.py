@@ -12,6 +12,7 @@ import importlib.util
 import sys
 import types
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -196,7 +197,23 @@ def resolve(reference: FunctionReference) -> Any:
     return found
 
 
+_loading: ContextVar[bool] = ContextVar("loading a module to resolve a reference", default=False)
+
+
+def is_loading() -> bool:
+    """Tell whether a module is being imported because a reference names something in it."""
+    return _loading.get()
+
+
 def _module_of(reference: FunctionReference) -> types.ModuleType:
+    before = _loading.set(True)
+    try:
+        return _find_module(reference)
+    finally:
+        _loading.reset(before)
+
+
+def _find_module(reference: FunctionReference) -> types.ModuleType:
     if reference.module is None:
         if reference.path is None:
             raise UsageError(f"{reference}: a reference needs a module or a path")
