@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alloccheck.audit import program, workers
-from alloccheck.audit.judge import Row, judge, unjudged
+from alloccheck.audit.judge import Row, as_compiled, judge, unjudged
 from alloccheck.audit.letters import Letters
 
 if TYPE_CHECKING:
@@ -280,7 +280,8 @@ class Teller:
     def _write(self, items: Sequence[Compiled]) -> None:
         pool = self._question.pool(1)
         pool.add(items)
-        self._put("rows", pickle.dumps(pool.finish()))
+        rows = pool.finish()
+        self._put("rows", pickle.dumps(list(map(as_compiled, pool.items, rows))))
 
     def _file(self, what: str) -> Path:
         return self._folder / f"{self._pid}.{what}"

@@ -296,6 +296,26 @@ def unjudged(one: Compiled, reason: str, seconds: float = 0.0) -> Row:
     )
 
 
+def as_compiled(one: Compiled, row: Row) -> Row:
+    """Return a row, or one that says that it does not speak of what Numba compiled.
+
+    Parameters
+    ----------
+    one : Compiled
+        What was judged.
+    row : Row
+        The judgement, which came later.
+    """
+    if row.report is None or one.frozen is None:
+        return row
+    names = {source["function"] for source in row.report["certificate"]["sources"]}
+    changed = one.frozen.changed(names)
+    if changed is None:
+        return row
+    reason = f"{changed} has changed since Numba compiled this function: what ran is something else"
+    return unjudged(one, reason, row.seconds)
+
+
 def _first_lines(text: str, most: int = 300) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= most else flat[: most - 3] + "..."

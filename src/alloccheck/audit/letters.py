@@ -8,6 +8,7 @@ compares with its own.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,8 @@ class Letters:
         from alloccheck.compile.kin import told
 
         try:
-            letter = told(one)
+            # What was captured is compared here, when the answer is there.
+            letter = told(dataclasses.replace(one, frozen=None))
         except Exception:
             # A type of the program's own may hold anything.
             return None

@@ -32,7 +32,8 @@ _PLAIN = (int, bool, str, bytes, type(None))
 _BY_ADDRESS = 1_000_000
 """Arrays of more bytes than this are captured by address, not by content."""
 
-_MISSING = object()
+MISSING = object()
+"""Stands for a value that is not there (yet)."""
 
 
 def captured_values(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
@@ -64,12 +65,12 @@ def captured_values(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
         if name in scope:
             yield from _with_attributes(f"global {name}", scope[name], names)
         elif name not in builtin_names:
-            yield f"global {name}", _MISSING
+            yield f"global {name}", MISSING
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             value = cell.cell_contents
         except ValueError:
-            value = _MISSING
+            value = MISSING
         yield from _with_attributes(f"closure {name}", value, names)
 
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from alloccheck.compile import isolation, numba_internals  # noqa: F401  (the version gate)
+from alloccheck.compile.frozen import Frozen, frozen_by
 
 # isort: split
 from numba.core import ccallback, dispatcher, event, registry, sigutils, types, utils
@@ -50,6 +51,8 @@ class Compiled:
         Numba's options, as the decorator got them.
     origin : {"compiled", "disk cache", "checked"}
         Where the machine code came from; ``"checked"``: from a decorator of this package.
+    frozen : Frozen or None
+        What the function and those that it can call had captured when it was recorded.
     """
 
     kind: Kind
@@ -59,6 +62,7 @@ class Compiled:
     return_type: Any
     options: Mapping[str, Any] = field(default_factory=dict)
     origin: Origin = "compiled"
+    frozen: Frozen | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -213,7 +217,8 @@ class Recorder:
         # By identity: two closures of one name are two functions.
         key = (one.kind, id(one.target), one.argument_types)
         with self._lock:
-            self._found.setdefault(key, one)
+            if key not in self._found:
+                self._found[key] = replace(one, frozen=frozen_by(one.function))
 
     # --- how it is seen ---------------------------------------------------------------------------
 
