@@ -5,6 +5,7 @@ import weakref
 
 import numpy as np
 import pytest
+from numba import types
 
 import alloccheck
 import ownership_programs as programs
@@ -684,9 +685,21 @@ def test_programs_that_keep_arrays_are_free_of_foreign_destructors(function, kin
 
 @of(programs.DROPPING)
 def test_programs_that_drop_arrays_are_found(function, kind):
-    assert Effect.FREE in asked(function, kind).effects
+    assert {Effect.FREE, Effect.BLOCK, Effect.PYTHON} <= asked(function, kind).effects
     if function is not programs.generator_then_pop:  # where a reference stays with the generator
         assert dropped(function, kind) >= 1
+
+
+def sets_entry(table, new):
+    table[1] = new
+
+
+@pytest.mark.parametrize("value", [types.float64, types.UniTuple(types.int64, 2)])
+def test_numbers_in_a_table_are_replaced_without_python(value):
+    report = alloccheck.analyze(
+        sets_entry, (types.DictType(types.int64, value), value), ignore_throw=False
+    )
+    assert not {Effect.BLOCK, Effect.PYTHON} & report.effects
 
 
 def made(name):
