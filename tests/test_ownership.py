@@ -5,6 +5,7 @@ import weakref
 
 import numpy as np
 import pytest
+from numba import types
 
 import alloccheck
 import ownership_programs as programs
@@ -292,6 +293,62 @@ def test_a_caller_that_asks_for_more_than_it_was_given(before, after):
     assert effects(call, CALLEE) == FOREIGN
 
 
+COUNTED_INTO = """
+define internal i32 @h(ptr %retptr, ptr %x) {
+  %w = load ptr, ptr %x, align 8
+  call void @NRT_incref(ptr %w)
+  store ptr %w, ptr %retptr, align 8
+  ret i32 0
+}
+"""
+BETWEEN = """
+define internal void @k(ptr %x, ptr %q) {{
+  %y = getelementptr inbounds i8, ptr %x, i64 8
+  %u = load ptr, ptr %y, align 8
+  store ptr %u, ptr %q, align 8
+  ret void
+}}
+define internal i32 @g(ptr %p, ptr %q, ptr %x) {{
+  %s = call i32 @h(ptr %p, ptr %x)
+{}
+  call void @k(ptr %x, ptr %z)
+  %v = load ptr, ptr %p, align 8
+  call void @NRT_decref(ptr %v)
+  ret i32 0
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "before", "where", "private"),
+    [
+        ("%s", "%t", "", "  %z = getelementptr inbounds i8, ptr %q, i64 0", True),
+        ("%s", "%s", "", "  %z = getelementptr inbounds i8, ptr %q, i64 0", False),
+        ("%arg", "%arg", "", "  %z = getelementptr inbounds i8, ptr %q, i64 0", False),
+        ("%s", "%t", "  store ptr %s, ptr %arg, align 8", "  %z = load ptr, ptr %x", False),
+    ],
+    ids="private twice argument escaped".split(),
+)
+def test_memory_of_a_parameter_that_its_callers_share(first, second, before, where, private):
+    body = f"""
+  %s = alloca ptr, align 8
+  %t = alloca ptr, align 8
+{before}
+  %r = call i32 @g(ptr {first}, ptr {second}, ptr %arg)
+  ret i32 0"""
+    assert effects(body, COUNTED_INTO + BETWEEN.format(where)) == (set() if private else FOREIGN)
+
+
+def test_two_arguments_of_the_entry_may_be_the_same_memory():
+    body = """
+  %s = call i32 @h(ptr %retptr, ptr %arg)
+  %u = load ptr, ptr %excinfo, align 8
+  store ptr %u, ptr %arg, align 8
+  %v = load ptr, ptr %retptr, align 8
+  call void @NRT_decref(ptr %v)
+  ret i32 0"""
+    assert effects(body, COUNTED_INTO) == FOREIGN
+
+
 def test_own_memory_of_a_callee_is_only_freed():
     callee = """
 define internal i32 @g(ptr %retptr, ptr %excinfo, ptr %x) {
@@ -406,6 +463,10 @@ FILL = "  call void @llvm.memset.p0.i64(ptr %{}, i8 {}, i64 8, i1 false)"
         ("  store ptr null, ptr %field, align 8", "", True),
         (FILL.format("field", 0), "", True),
         (FILL.format("field", 1), "", False),
+        (FILL.format("field", 0).replace("i64 8", "i64 4"), "", False),
+        (FILL.format("field", 0).replace("i64 8", "i64 %n"), "", False),
+        ("  %low = getelementptr inbounds i8, ptr %s, i64 4\n" + FILL.format("low", 0), "", False),
+        ('  %x = cmpxchg ptr @"a%", ptr %field, ptr @"b" seq_cst seq_cst', "", False),
         ("  %x = load ptr, ptr %arg, align 8\n  store ptr %x, ptr %field, align 8", "", False),
         ("  %x = ptrtoint ptr %field to i64", "", False),
         ("  store ptr %s, ptr %arg, align 8", "", False),
@@ -428,6 +489,8 @@ FILL = "  call void @llvm.memset.p0.i64(ptr %{}, i8 {}, i64 8, i1 false)"
     ],
 )
 def test_an_argument_stays_one_in_memory_that_holds_nothing_else(caller, callee, held):
+    if "%n" in caller:
+        caller = "  %n = load i64, ptr %arg\n" + caller
     found = effects(KEEP.format(caller), NEXT.format(callee)) - {Effect.UNKNOWN}
     assert found == (set() if held else FOREIGN)
 
@@ -550,6 +613,37 @@ def test_structures_are_stored_and_loaded_field_by_field(stored, change, held):
     assert effects(body) == (set() if held else FOREIGN)
 
 
+def test_a_part_of_a_structure_holds_what_was_put_into_it_last():
+    parameters = "ptr %retptr, ptr %excinfo, ptr %arg, { ptr, i64 } %par"
+    body = """
+  %v = load ptr, ptr %arg, align 8
+  %s = insertvalue { i32, { ptr, i64 } } poison, { ptr, i64 } %par, 1
+  %t = insertvalue { i32, { ptr, i64 } } %s, ptr %v, 1, 0
+  %n = extractvalue { i32, { ptr, i64 } } %t, 1
+  %r = call i32 @g({ ptr, i64 } %n)
+  ret i32 0"""
+    callee = """
+define internal i32 @g({ ptr, i64 } %a) {
+  %p = extractvalue { ptr, i64 } %a, 0
+  call void @NRT_decref(ptr %p)
+  ret i32 0
+}"""
+    assert effects(body, callee, parameters=parameters) == FOREIGN
+    before = body.replace("} } %t, 1\n", "} } %s, 1\n")
+    assert effects(before, callee, parameters=parameters) == set()
+
+
+def test_a_constant_structure_is_not_taken_for_one_that_is_undefined():
+    body = """
+  %s = insertvalue {{ {{ ptr, i64 }}, ptr }} {}, ptr %arg, 0, 0
+  %p = extractvalue {{ {{ ptr, i64 }}, ptr }} %s, 1
+  call void @NRT_decref(ptr %p)
+  ret i32 0"""
+    constant = "{ { ptr, i64 } undef, ptr inttoptr (i64 4096 to ptr) }"
+    assert effects(body.format(constant)) == FOREIGN
+    assert effects(body.format("undef")) == set()
+
+
 # --- real programs ----------------------------------------------------------------------------
 
 
@@ -591,9 +685,21 @@ def test_programs_that_keep_arrays_are_free_of_foreign_destructors(function, kin
 
 @of(programs.DROPPING)
 def test_programs_that_drop_arrays_are_found(function, kind):
-    assert Effect.FREE in asked(function, kind).effects
+    assert {Effect.FREE, Effect.BLOCK, Effect.PYTHON} <= asked(function, kind).effects
     if function is not programs.generator_then_pop:  # where a reference stays with the generator
         assert dropped(function, kind) >= 1
+
+
+def sets_entry(table, new):
+    table[1] = new
+
+
+@pytest.mark.parametrize("value", [types.float64, types.UniTuple(types.int64, 2)])
+def test_numbers_in_a_table_are_replaced_without_python(value):
+    report = alloccheck.analyze(
+        sets_entry, (types.DictType(types.int64, value), value), ignore_throw=False
+    )
+    assert not {Effect.BLOCK, Effect.PYTHON} & report.effects
 
 
 def made(name):

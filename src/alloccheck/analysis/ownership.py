@@ -134,6 +134,7 @@ def decided_decrefs(
         return () if leaves(site) else callees(site)
 
     slots = _private_slots(program, running, inside, pointers, names)
+    closed = _closed_slots(program, running, callees, inside, pointers, slots)
     held = held_pointers(program, running, callees, inside, pointers, slots, names)
     codes = {name: path.codes for name, path in paths.items()}
     walks = {
@@ -143,6 +144,7 @@ def decided_decrefs(
             paths[name],
             held[name],
             slots[name],
+            closed[name],
             inside,
             program,
             names,
@@ -238,6 +240,50 @@ def _private_slots(
                         slots[name] -= found
                         changed = True
     return slots
+
+
+def _closed_slots(
+    program: Program,
+    running: Running,
+    callees: Callees,
+    inside: Callees,
+    pointers: Mapping[str, Pointers],
+    slots: Mapping[str, set[str]],
+) -> dict[str, set[str]]:
+    """Return those slots that nobody else can reach, whoever calls.
+
+    A parameter stays inside its function, but its memory may be known to others: the caller may
+    have stored its address, or passed it twice.
+    """
+    closed = {name: set(slots[name]) for name in running}
+    for name in running:
+        if name == program.entry or name in program.address_taken:
+            closed[name] -= set(program.functions[name].parameters)
+    changed = True
+    while changed:
+        changed = False
+        for caller, calls in running.items():
+            for call in calls:
+                site = Site(caller, call.index)
+                seen = inside(site)
+                private = [
+                    bool(places := pointers[caller].places(argument))
+                    and argument not in pointers[caller].partial
+                    and all(slot in closed[caller] for slot, _ in places)
+                    for argument in call.arguments
+                ]
+                for callee in callees(site):
+                    if callee not in running:
+                        continue
+                    lost = {
+                        parameter
+                        for i, parameter in enumerate(program.functions[callee].parameters)
+                        if parameter in closed[callee]
+                        and not (callee in seen and i < len(private) and private[i])
+                    }
+                    closed[callee] -= lost
+                    changed = changed or bool(lost)
+    return closed
 
 
 def _wanted_merges(
@@ -353,6 +399,8 @@ class _Walk:
     paths: FunctionPaths
     held: frozenset[str]
     slots: set[str]
+    closed: set[str]
+    """Those of them whose memory nobody else can reach, whoever calls."""
     callees: Callees
     program: Program
     names: RefcountNames
@@ -557,7 +605,7 @@ class _Walk:
                 if content is None:
                     content = slots.get((event.slot, _ANYWHERE))
                 names[event.name] = UNKNOWN
-                if isinstance(content, Owned):
+                if isinstance(content, Owned) and event.slot in self.closed:
                     names[event.name] = content
                     # The tickets go with the name that was loaded first.
                     if content.tickets < _MANY:

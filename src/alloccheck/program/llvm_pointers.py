@@ -19,7 +19,8 @@ from alloccheck.program.model import Call, Merge, PointerEvent, Pointers, Read, 
 
 _INSTRUCTION = re.compile(rf"  (?:(%{NAME}) = )?(?:(?:tail|musttail|notail) )?([a-z_]+)(?![-\w$.])")
 _LABEL = re.compile(rf"{NAME}:(?: +;.*)?$")
-_LOCAL = re.compile(rf"%{NAME}")
+_LOCAL = re.compile(rf'%{NAME}|"[^"]*"')
+"""A local name; the quoted part of other names is taken as a whole, since it may have a ``%``."""
 _OFFSET = re.compile(
     rf"getelementptr (?:inbounds |nuw |nusw )*i8, ptr (%{NAME}), i64 (-?\d+)(?:, !|$)"
 )
@@ -37,7 +38,9 @@ _LOCATION = re.compile(r"!dbg !(\d+)")
 _MEMORY_INTRINSIC = re.compile(
     r"@llvm\.(?:lifetime\.(?:start|end)|memset|memcpy|memmove)\.[\w.]*\("
 )
-_EMPTIES = re.compile(r"@llvm\.(?:lifetime\.(?:start|end)\.|memset\.[\w.]*\(ptr[^,]*, i8 0, )")
+_EMPTIES = re.compile(
+    r"@llvm\.(?:lifetime\.(?:start|end)\.|memset\.[\w.]*\(ptr[^,]*, i8 0, i(?:32|64) (\d+),)"
+)
 _ALLOCA = re.compile(rf"  (%{NAME}) = alloca (?:inalloca )?(.*?)(?:, align \d+)?(?:, !.*)?$")
 _POINTER = re.compile(r"ptr|%")
 _SIZES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8, "ptr": 8}
@@ -175,6 +178,8 @@ def _name_fields(found: _Found) -> dict[str, str]:
                 return value
             if path[: len(place)] == place:
                 structure, path = value, path[len(place) :]
+            elif place[: len(path)] == path:
+                return f"{structure}#?"  # the value holds what was put into a part of it
             else:
                 structure = before
         if structure in ("undef", "poison", "zeroinitializer"):
@@ -381,17 +386,21 @@ def _read(
             found.fields[name] = part[1], _indices(part[2])
     elif opcode == "insertvalue":
         found.escape(used)
-        if name and (insert := _INSERT.match(line, start)):
-            whole = insert[2] == "ptr" or insert[2][:1] in ("{", "[")
+        insert = _INSERT.match(line, start)
+        # Where the type is none that is known, a constant structure may have been split.
+        if name and insert and (insert[2] in _SIZES or leaves(insert[2]) is not None):
+            whole = insert[2] not in _SIZES or insert[2] == "ptr"
             value = insert[3] if whole else f"{name}#!"
             found.inserts[name] = insert[1], value, _indices(insert[4])
     elif opcode in ("call", "invoke"):
         # A call that has no effect of its own: an intrinsic.
         if _MEMORY_INTRINSIC.search(line):
-            value = "zeroinitializer" if _EMPTIES.search(line) else None
-            events.extend(
-                Write(slot, None, None, value) for n in used for slot, _ in found.places(n)
-            )
+            empties = _EMPTIES.search(line)
+            size = int(empties[1] or 0) if empties else 1
+            for slot, offset in (place for n in used for place in found.places(n)):
+                # Half of a pointer that becomes zero leaves another pointer.
+                whole = size % _SIZES["ptr"] == 0 and (not size or offset % _SIZES["ptr"] == 0)
+                events.append(Write(slot, None, None, "zeroinitializer" if whole else None))
         else:
             found.escape(used)
     elif opcode not in ("alloca", "icmp"):
