@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
 import time
+import types as python_types
+import weakref
 
 import numpy as np
 import pytest
-from numba import njit, typeof, types
+from numba import njit, typeof, types, vectorize
 from numba.experimental import jitclass
 
 from alloccheck.audit import workers
 from alloccheck.audit.letters import Letters
+from alloccheck.compile import kin
+from alloccheck.compile.identity import Identity
 from alloccheck.compile.kin import KinIdentity, living, told, understood
-from alloccheck.compile.recording import Recorder
+from alloccheck.compile.recording import Compiled, Recorder
+from alloccheck.errors import Unstorable
 from test_audit import audit, document
 
 
@@ -161,6 +168,74 @@ print(pool._copies[0]._pid, flush=True)
             process.kill()
 
 
+def test_copies_that_end_at_once_do_not_follow_one_another_for_ever(monkeypatch):
+    monkeypatch.setattr(workers.Pool, "_work", lambda self, copy, numbers: os._exit(3))
+    pool = pool_of(lambda n: n, None)
+    pool.add([1, 2])
+    found = pool.finish()
+    assert all("ended with exit code 3" in one for one in found)
+
+
+def test_copies_that_cannot_be_made_cost_the_answers_alone(monkeypatch):
+    def no_copy(*arguments, **named):
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(workers, "_Copy", no_copy)
+    pool = pool_of(lambda n: n, None)
+    pool.add([1])
+    (found,) = pool.finish()
+    assert "no more processes" in found
+
+
+def test_a_copy_that_hangs_over_a_letter_is_not_waited_for_for_ever():
+    class Hanging(Numbers):
+        def read(self, letter):
+            time.sleep(600)
+
+    pool = workers.Pool(lambda n: n, lost, processes=2, timeout=1.0, letters=Hanging())
+    pool.begin()
+    pool.add([2])
+    assert pool.finish() == [2]
+
+
+def test_a_copy_holds_no_pipe_of_the_program_open():
+    read, write = os.pipe()
+    pool = pool_of(lambda n: n, Numbers())
+    pool.begin()
+    os.close(write)
+    with open(read, "rb") as file:
+        assert file.read() == b""
+    assert pool.finish() == []
+
+
+def test_files_that_the_program_opens_in_place_of_ours_are_not_written(tmp_path):
+    """A program that becomes a daemon closes all descriptors."""
+    pool = pool_of(lambda n: n, Numbers())
+    pool.begin()
+    (copy,) = pool._copies
+    for one in copy._mine:
+        os.close(one)
+    theirs = []
+    while not copy._mine.keys() <= set(theirs):
+        theirs.append(os.open(tmp_path / f"file{len(theirs)}", os.O_CREAT | os.O_RDWR))
+    pool.add([2, 3])
+    assert pool.finish() == [2, 3]
+    for one in theirs:
+        assert os.fstat(one).st_size == 0
+        os.close(one)
+
+
+def test_a_program_may_have_waited_for_all_children():
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        pool = pool_of(lambda n: n, Numbers())
+        pool.begin()
+        pool.add([2, 3])
+        assert pool.finish() == [2, 3]
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
 # --- letters about functions ----------------------------------------------------------------------
 
 
@@ -255,8 +330,54 @@ class Settings:
         return self.size
 
 
+class Slotted:
+    __slots__ = ("one", "other")
+
+
+def slotted():
+    found = Slotted()
+    found.one = 1
+    return found
+
+
 def _changed_method(one):
     Settings.area = lambda self: 0
+
+
+def _changed_base(one):
+    Settings.later = lambda self: 0
+
+
+def _changed_slot(one):
+    one.other = one.one
+    del one.one
+
+
+class Derived(Settings):
+    pass
+
+
+class Own(np.ndarray):
+    pass
+
+
+kernel_reads = 0
+
+
+@vectorize
+def kernel(x):
+    return x + kernel_reads
+
+
+def _changed_kernel(one):
+    global kernel_reads
+    kernel_reads += 1
+
+
+def holder(value):
+    found = Settings()
+    found.size = value
+    return found
 
 
 @pytest.mark.parametrize(
@@ -267,6 +388,19 @@ def _changed_method(one):
         (Settings, lambda one: setattr(one, "size", 4)),
         (lambda: Settings, _changed_method),
         (lambda: (1, [2]), lambda one: one[1].append(2)),
+        (lambda: {1}, lambda one: one.add(2)),
+        (lambda: bytearray(2), lambda one: one.append(2)),
+        (lambda: Derived, lambda one: setattr(Settings, "flag", object())),
+        (Derived, _changed_base),
+        (slotted, _changed_slot),
+        (lambda: holder({1: 2}), lambda one: one.size.clear()),
+        (lambda: holder(holder(1)), lambda one: setattr(one.size, "size", 2)),
+        (lambda: holder([]).size.append, lambda one: one(1)),
+        (lambda: functools.partial(max, []), lambda one: one.args[0].append(1)),
+        (lambda: np.zeros(3).view(Own), lambda one: one.fill(1)),
+        (lambda: np.zeros(300_000), lambda one: one.fill(1)),
+        (lambda: kernel, _changed_kernel),
+        (lambda: os.getenv, lambda one: os.environ.update(ALLOCCHECK_TEST="1")),
     ],
 )
 def test_what_has_no_name_elsewhere_is_told_by_address_and_content(make, change):
@@ -275,6 +409,58 @@ def test_what_has_no_name_elsewhere_is_told_by_address_and_content(make, change)
     assert digest(one) == before
     change(one)
     assert digest(one) != before
+
+
+@pytest.mark.parametrize(
+    "value", [sys.modules, globals, weakref.proxy(gain), memoryview(b"1"), open]
+)
+def test_what_cannot_be_read_is_refused(value):
+    with pytest.raises(Unstorable):
+        digest(value)
+
+
+def test_what_is_too_large_is_refused(monkeypatch):
+    monkeypatch.setattr(kin, "_MOST", 10)
+    with pytest.raises(Unstorable, match="more than 10 objects"):
+        digest([[] for _ in range(11)])
+
+
+def test_modules_that_an_overload_imports_are_looked_at(monkeypatch):
+    module = python_types.ModuleType("imported_by_nobody")
+    module.flag = 0
+    monkeypatch.setitem(sys.modules, "imported_by_nobody", module)
+
+    def overload():
+        from imported_by_nobody import flag
+
+        return flag
+
+    found = []
+    for identity in (KinIdentity, Identity):
+        for module.flag in (0, 0, 1):
+            one = identity()
+            one.function(overload)
+            found.append(one.digest())
+    assert found[0] == found[1] != found[2]
+    assert found[3] == found[4] != found[5]
+
+
+def test_an_object_that_raises_when_it_is_looked_at_makes_no_question():
+    class Target:
+        pass
+
+    target = Target()
+    proxy = weakref.proxy(target)
+
+    @njit
+    def captures_it(x, wanted=False):
+        if wanted:
+            return proxy
+        return x
+
+    one = Compiled("function", captures_it, captures_it.py_func, (types.int64,), None)
+    del target
+    assert Letters().question(one) is None
 
 
 def test_containers_of_themselves_are_told():
@@ -326,6 +512,102 @@ CHANGING = """
     chosen = second
     late(x)
 """
+
+CHANGING_INSIDE = """
+    import numpy as np
+    from numba import njit, types, vectorize
+    from numba.experimental import jitclass, structref
+    from numba.extending import overload, overload_method
+
+    @njit
+    def clean(x):
+        return x[0]
+
+    @njit
+    def dirty(x):
+        return (x + 1.0)[0]
+
+    @njit
+    def early(x):
+        return x[0]
+
+    class Settings:
+        flag = False
+
+    chosen = clean
+    number = 0
+
+    @jitclass([("v", types.float64)])
+    class Point:
+        def __init__(self):
+            self.v = 1.0
+        def of(self, x):
+            return chosen(x)
+
+    @structref.register
+    class PairType(types.StructRef):
+        pass
+
+    class Pair(structref.StructRefProxy):
+        def __new__(cls, v):
+            return structref.StructRefProxy.__new__(cls, v)
+
+    structref.define_proxy(Pair, PairType, ["v"])
+
+    @overload_method(PairType, "of")
+    def _of(self, x):
+        return lambda self, x: chosen(x)
+
+    @vectorize
+    def kernel(v):
+        return np.ones(2)[0] if number else v
+
+    def hook(x):
+        pass
+
+    @overload(hook)
+    def _hook(x):
+        return (lambda x: (x + 1.0)[0]) if Settings.flag else (lambda x: x[0])
+
+    @njit
+    def late_class(p, x):
+        return p.of(x)
+
+    @njit
+    def late_structure(p, x):
+        return p.of(x)
+
+    @njit
+    def late_kernel(x):
+        return kernel(x[0])
+
+    @njit
+    def late_overload(x):
+        return hook(x)
+
+    @njit
+    def late_array(x):
+        return (x + 1.0)[0] if table[0] else x[0]
+
+    table = np.zeros(1).view(type("Own", (np.ndarray,), {}))
+    x = np.ones(3)
+    early(x)          # here the first copy is made
+    chosen, number, Settings.flag, table[0] = dirty, 1, True, 1
+    late_class(Point(), x)
+    late_structure(Pair(1.0), x)
+    late_kernel(x)
+    late_overload(x)
+    late_array(x)
+"""
+
+
+def test_what_changes_inside_of_what_is_captured_is_seen(tmp_path):
+    (tmp_path / "prog.py").write_text(textwrap.dedent(CHANGING_INSIDE))
+    done = audit("--format", "json", "--processes", "2", "prog.py", cwd=tmp_path)
+    rows = {one["function"]: one["verdict"] for one in document(done)["functions"]}
+    late = {name: verdict for name, verdict in rows.items() if ":late_" in name}
+    assert len(late) == 5
+    assert set(late.values()) == {"allocates"}
 
 
 @pytest.mark.parametrize(("swapped", "verdict"), [(False, "allocates"), (True, "proved")])

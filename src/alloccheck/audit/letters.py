@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from alloccheck.audit.judge import job_of
-from alloccheck.errors import AllocCheckException
 
 if TYPE_CHECKING:
     from alloccheck.compile.recording import Compiled
@@ -84,5 +83,6 @@ class Letters:
 
         try:
             return key_of(job_of(one), Configuration.current(), "", KinIdentity())
-        except AllocCheckException:
+        except Exception:
+            # Objects of the program's, such as proxies, may raise anything when looked at.
             return None

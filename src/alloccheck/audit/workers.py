@@ -26,7 +26,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
@@ -43,6 +43,8 @@ _MANY = 12
 """Items that must wait for a copy that knows them before one that begins anew helps it out."""
 _POLL = 0.02
 """Seconds between two looks for letters."""
+_ROUNDS = 25
+"""Looks for letters between two that ask whether the maker still runs, which costs more."""
 _COLLECT_EVERY = 32
 
 
@@ -139,7 +141,7 @@ class Pool(Generic[_Item, _Answer]):
         for one in items:
             number = len(self._items)
             self._items.append(one)
-            listening = [copy for copy in self._copies if copy.early]
+            listening = [copy for copy in self._copies if copy.early and copy.is_whole]
             letter = self._letters.write(one) if self._letters and listening else None
             if letter is not None:
                 for copy in listening:
@@ -193,7 +195,12 @@ class Pool(Generic[_Item, _Answer]):
                     first = len(numbers) * part // parts
                     turned = [*numbers[first:], *numbers[:first]]
                     work = functools.partial(self._work, numbers=turned)
-                    self._copies.append(_Copy(work, early=False))
+                    try:
+                        self._copies.append(_Copy(work, early=False))
+                    except (OSError, RuntimeError) as error:
+                        if not self._copies:
+                            self._give_up(f"no copy of the process could be made: {error}")
+                        break
                 self._rest()
                 if not self._copies:
                     self._compare()
@@ -206,6 +213,11 @@ class Pool(Generic[_Item, _Answer]):
                 copy.kill()
                 copy.close()
         return [self._answers[number] for number in range(len(self._items))]
+
+    def _give_up(self, reason: str) -> None:
+        for number, one in enumerate(self._items):
+            if number not in self._answers:
+                self._answers[number] = self._lost(one, reason)
 
     def _copy_early(self) -> None:
         numbers = self._waiting()
@@ -243,11 +255,18 @@ class Pool(Generic[_Item, _Answer]):
     def _sweep(self) -> None:
         """Take in what the copies have written, and see to those that ended or hang."""
         for copy in list(self._copies):
+            if not copy.is_whole:
+                # It ends by itself; what it took is free again when the others have ended.
+                self._copies.remove(copy)
+                continue
             self._take(copy)
             if copy.has_ended():
                 self._take(copy)
                 self._copies.remove(copy)
                 copy.close()
+                if copy.current is None and not copy.early and not copy.answered:
+                    # Others would fare no better: one item must be done with, for an end.
+                    copy.current = next((n for n in self._waiting()), None)
                 if copy.current is not None and copy.current not in self._answers:
                     self._lose(copy, f"the analysis {copy.ending()}; please report it")
             elif copy.late(self._timeout):
@@ -279,11 +298,13 @@ class Pool(Generic[_Item, _Answer]):
 
     def _lose(self, copy: _Copy, reason: str) -> None:
         number = copy.current
-        assert number is not None
+        if number is None:
+            return
         if copy.early:
             # It may have been copied at a bad moment of the program's: once more, afterwards.
             self._taken[number] = _FREE
             return
+        self._taken[number] = _TAKEN
         self._answers[number] = self._lost(self._items[number], reason)
 
     # --- in a copy --------------------------------------------------------------------------------
@@ -311,7 +332,7 @@ class Pool(Generic[_Item, _Answer]):
         self, copy: _Copy, number: int, one: _Item, question: str | None, done: Iterator[int]
     ) -> None:
         # Two may take the same one: then it is answered twice, the same.
-        if self._taken[number] == _TAKEN:
+        if self._taken[number] == _TAKEN or copy.is_alone:
             return
         self._taken[number] = _TAKEN
         copy.write(number, None)
@@ -341,7 +362,7 @@ def leave_behind(work: Callable[[], None], begun: Callable[[int], None]) -> None
         warnings.simplefilter("ignore", DeprecationWarning)
         first = os.fork()
     if first:
-        os.waitpid(first, 0)
+        _wait(first)
         return
     try:
         copy = os.fork()
@@ -371,11 +392,13 @@ class _Copy:
         self._maker = os.getpid()
         # Two words: its maker says that it is to end; it says that it waits for letters.
         self._shared = mmap.mmap(-1, 2 * _WORD.size)
-        self._letters = tempfile.TemporaryFile()  # noqa: SIM115
+        # Numbers, not file objects: see `is_whole`.
+        self._letters = _temporary()
         self._sent = 0
         self._since = time.monotonic()
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115
+        self._file = _temporary()
         self._position = 0
+        self.answered = False
         self._said = b""
         self.pipe, theirs = os.pipe()
         self._end_of_maker, self._life = os.pipe()
@@ -387,18 +410,41 @@ class _Copy:
             first = os.fork()
         if not first:
             try:
-                os.close(self.pipe)
-                os.close(self._life)
+                self._let_go(theirs)
                 if os.fork() == 0:
                     self._watch(work, theirs)
             finally:
                 os._exit(0)
         os.close(theirs)
         os.close(self._end_of_maker)
-        os.waitpid(first, 0)
+        _wait(first)
+        mine = (self.pipe, self._life, self._letters, self._file)
+        self._mine = {one: _file_of(one) for one in mine}
         self._pid = int(self._line())
 
     # --- in the copies ----------------------------------------------------------------------------
+
+    def _let_go(self, theirs: int) -> None:
+        """Hold none of the program's files open, and hear none of its signals.
+
+        Otherwise whoever waits for the end of a pipe of the program's would wait for the copy, too,
+        and file objects that end here would write their buffers once more.
+        """
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        kept = {1, 2, theirs, self._end_of_maker, self._letters, self._file}
+        nothing = os.open(os.devnull, os.O_RDWR)
+        found: list[str] = []
+        with contextlib.suppress(OSError):
+            found = [one.name for one in Path("/dev/fd").iterdir()]
+        for descriptor in map(int, found):
+            if descriptor not in kept and _file_of(descriptor) is not None:
+                # Its number stays in use: an object may still close it.
+                try:
+                    os.dup2(nothing, descriptor)
+                except OSError:
+                    # Above the limit that the program has set since: it is not given out again.
+                    os.close(descriptor)
 
     def _watch(self, work: Callable[[_Copy], None], pipe: int) -> None:
         """Start the worker, say who it is, wait for it, and say how it ended."""
@@ -414,7 +460,8 @@ class _Copy:
         code = 1
         try:
             # What the program was about to print must not be printed twice.
-            os.dup2(2, 1)
+            with contextlib.suppress(OSError):
+                os.dup2(2, 1)
             sys.stdout = sys.stderr
             for one in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
                 signal.signal(one, signal.SIG_DFL)
@@ -434,7 +481,7 @@ class _Copy:
         It ends with the process that made it, whichever way that one ends.
         """
         position = 0
-        while True:
+        for round_ in itertools.count(1):
             over = self._word(0)
             for number, content, following in _frames(self._letters, position):
                 position = following
@@ -445,24 +492,34 @@ class _Copy:
             # Nothing is ever written there: it becomes readable when nobody can write any more.
             gone = select.select([self._end_of_maker], [], [], _POLL)[0]
             _WORD.pack_into(self._shared, _WORD.size, 0)
-            if gone or not runs(self._maker):
+            if gone or (round_ % _ROUNDS == 0 and not runs(self._maker)):
                 return
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the process that made it, and that it works for, has ended."""
+        return not runs(self._maker)
 
     def write(self, number: int, answer: object) -> None:
         """Write one answer; None: begun."""
         content = b"" if answer is None else pickle.dumps(answer)
-        os.write(self._file.fileno(), _FRAME.pack(number, len(content)))
+        os.write(self._file, _FRAME.pack(number, len(content)))
         view = memoryview(content)
         while view:
-            view = view[os.write(self._file.fileno(), view) :]
+            view = view[os.write(self._file, view) :]
 
     # --- here -------------------------------------------------------------------------------------
 
     def send(self, number: int, letter: bytes) -> None:
         """Send a letter about an item."""
         frame = _FRAME.pack(number, len(letter)) + letter
-        os.pwrite(self._letters.fileno(), frame, self._sent)
+        os.pwrite(self._letters, frame, self._sent)
         self._sent += len(frame)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its files are still there: a program may close all, and open others."""
+        return all(_file_of(one) == was for one, was in self._mine.items())
 
     @property
     def idle(self) -> bool:
@@ -477,6 +534,8 @@ class _Copy:
     def end(self) -> None:
         """Let it end when it has read all letters that were sent."""
         _WORD.pack_into(self._shared, 0, 1)
+        if self.current is None:
+            self._since = time.monotonic()
 
     def _word(self, number: int) -> int:
         found: int = _WORD.unpack_from(self._shared, number * _WORD.size)[0]
@@ -490,13 +549,14 @@ class _Copy:
             self.current = number
             self._since = time.monotonic()
             if content:
+                self.answered = True
                 found[number] = pickle.loads(content)
                 self.current = None
         return found
 
     def late(self, timeout: float) -> bool:
-        """Tell whether the present item takes too long."""
-        return self.current is not None and time.monotonic() - self._since > timeout
+        """Tell whether the present item, or the end, takes too long."""
+        return (self.current is not None or self.ends) and time.monotonic() - self._since > timeout
 
     def has_ended(self) -> bool:
         """Tell whether it has ended, without waiting."""
@@ -522,16 +582,15 @@ class _Copy:
 
     def kill(self) -> None:
         """End it without waiting for what it does."""
-        if not self.has_ended():
+        if self.is_whole and not self.has_ended():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Let go of what was shared with it."""
-        os.close(self.pipe)
-        os.close(self._life)
-        self._letters.close()
-        self._file.close()
+        for one, was in self._mine.items():
+            if _file_of(one) == was:
+                os.close(one)
 
     def _line(self) -> bytes:
         line = b""
@@ -543,9 +602,29 @@ class _Copy:
         return line
 
 
-def _frames(file: IO[bytes], position: int) -> Iterator[tuple[int, bytes, int]]:
+def _wait(child: int) -> None:
+    """Wait for a child that ends at once; the program may have waited for all of its own."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(child, 0)
+
+
+def _temporary() -> int:
+    """Return the descriptor of a new file that has no name."""
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _file_of(descriptor: int) -> tuple[int, int] | None:
+    """Tell which file a descriptor stands for; None when it is closed."""
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _frames(descriptor: int, position: int) -> Iterator[tuple[int, bytes, int]]:
     """Yield what a file has behind a position: number, content, and the position behind it."""
-    descriptor = file.fileno()
     while len(head := os.pread(descriptor, _FRAME.size, position)) == _FRAME.size:
         number, length = _FRAME.unpack(head)
         content = os.pread(descriptor, length, position + _FRAME.size)

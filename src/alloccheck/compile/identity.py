@@ -7,8 +7,10 @@ reach. A value whose content cannot be told makes it give up (`Unstorable`), nev
 
 from __future__ import annotations
 
+import dis
 import enum
 import hashlib
+import importlib.util
 import struct
 import sys
 import types as python_types
@@ -31,6 +33,7 @@ from numba.core.registry import CPUDispatcher
 from numba.core.typing.templates import Signature
 
 _PLAIN = (bool, int, str, bytes, type(None), type(...))
+_IMPORT = dis.opmap["IMPORT_NAME"]
 _CONSTANT_ARRAY = 1_000_000
 """Numba compiles larger arrays in by address (``BaseContext.make_constant_array``)."""
 
@@ -176,6 +179,21 @@ class Identity:
             self.value(f"{cell_name} of {name}", value)
         if is_foreign(function):
             self._globals(function, name)
+            self._imports(function, name)
+
+    def _imports(self, function: Any, name: str) -> None:
+        """Add the modules that a function imports when it runs, as an overload does."""
+        for wanted in sorted(_imported_by(function)):
+            parts = wanted.split(".")
+            for n in range(1, len(parts) + 1):
+                one = ".".join(parts[:n])
+                found = sys.modules.get(one)
+                self.text("imports", one)
+                if found is not None:
+                    self.value(f"{one}, which {name} imports,", found)
+                elif parts[0] not in sys.stdlib_module_names:
+                    reason = f"{name} imports {one}, which is not there yet"
+                    self.unknown(f"{one}, which {name} imports,", None, reason)
 
     def _globals(self, function: Any, name: str) -> None:
         scope = function.__globals__
@@ -456,6 +474,29 @@ def _named(module: str, name: str) -> Any:
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
+    return found
+
+
+def _imported_by(function: Any) -> set[str]:
+    """Return the full names of the modules that a function's import statements name."""
+    found: set[str] = set()
+    waiting = [function.__code__]
+    for one in waiting:
+        waiting += [x for x in one.co_consts if isinstance(x, python_types.CodeType)]
+        if _IMPORT not in one.co_code[::2]:
+            continue
+        before: list[Any] = [None, None]
+        for instruction in dis.get_instructions(one):
+            if instruction.opcode == _IMPORT:
+                level = next((x for x in reversed(before) if type(x) is int), 0)
+                package = function.__globals__.get("__package__") or ""
+                name = "." * level + str(instruction.argval)
+                try:
+                    found.add(importlib.util.resolve_name(name, package))
+                except ImportError:
+                    found.add(name)
+            elif instruction.opname != "EXTENDED_ARG":
+                before = [before[1], instruction.argval]
     return found
 
 
