@@ -127,13 +127,10 @@ class KinIdentity(Identity):
     Examples
     --------
     >>> limits = [1.0, 2.0]
-    >>> def clip(x):
-    ...     return limits
     >>> def digest():
     ...     identity = KinIdentity()
-    ...     identity.function(clip)
+    ...     identity.value("the limits", limits)
     ...     return identity.digest()
-    >>> clip.__globals__["limits"] = limits
     >>> before = digest()
     >>> limits[0] = 3.0
     >>> digest() == before
