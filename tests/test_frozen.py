@@ -152,6 +152,20 @@ def test_what_is_inlined_counts_without_a_trace():
     assert before.changed([]) == f"closure by of test_frozen:{part.py_func.__qualname__}"
 
 
+def test_a_name_that_meant_a_builtin_counts_and_one_that_was_missing_does_not():
+    scope = {"__name__": "somewhere", "__builtins__": __builtins__}
+    exec("def asked(x, *, by=1):\n    return abs(x) + later(x) if x else by", scope)
+    asked = scope["asked"]
+    before = frozen_by(asked)
+    scope["later"] = len
+    assert before.changed(["somewhere:asked"]) is None
+    scope["abs"] = float
+    assert before.changed(["somewhere:asked"]) == "global abs of somewhere:asked"
+    del scope["abs"]
+    asked.__kwdefaults__ = {"by": 2}
+    assert before.changed(["somewhere:asked"]) == "default of by of somewhere:asked"
+
+
 def test_the_content_of_arrays_counts():
     table = np.zeros(3)
 

@@ -495,6 +495,20 @@ def test_an_argument_stays_one_in_memory_that_holds_nothing_else(caller, callee,
     assert found == (set() if held else FOREIGN)
 
 
+def test_zeroes_over_half_of_a_pointer_that_lies_across_words_leave_another():
+    body = """
+  %s = alloca [32 x i8], align 8
+  %across = getelementptr inbounds i8, ptr %s, i64 4
+  store ptr %arg, ptr %across, align 1
+{}
+  %p = load ptr, ptr %across, align 1
+  call void @NRT_decref(ptr %p)
+  ret i32 0"""
+    more = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n"
+    assert effects(body.format(""), more) == set()
+    assert effects(body.format(FILL.format("s", 0)), more) == FOREIGN
+
+
 def test_memory_of_the_callers_caller_is_not_known():
     body = "  %p = load ptr, ptr %retptr, align 8\n  call void @NRT_decref(ptr %p)\n" + DONE
     assert effects(body) == FOREIGN

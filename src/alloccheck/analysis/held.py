@@ -71,7 +71,8 @@ def held_pointers(
         name: set(range(len(program.functions[name].parameters))) if name in closed else set()
         for name in running
     }
-    places = _places(program, running, callees, inside, pointers, slots, closed - roots)
+    links = _Links(program, running, callees, inside, pointers, slots, closed - roots)
+    places = _places(pointers, links)
     functions = {
         name: _Names(program.functions[name], pointers[name], places.reads(name))
         for name in running
@@ -168,27 +169,12 @@ class _Places:
         return bool(lost)
 
 
-def _places(
-    program: Program,
-    running: Mapping[str, tuple[Call, ...]],
-    callees: Callable[[Site], tuple[str, ...]],
-    inside: Callable[[Site], tuple[str, ...]],
-    pointers: Mapping[str, Pointers],
-    slots: Mapping[str, set[str]],
-    closed: set[str],
-) -> _Places:
-    """Find the places that pointers are read from, under all their names.
-
-    Parameters
-    ----------
-    closed : set of str
-        Functions all of whose calls are seen.
-    """
-    links = _Links(program, running, callees, inside, pointers, slots, closed)
+def _places(pointers: Mapping[str, Pointers], links: _Links) -> _Places:
+    """Find the places that pointers are read from, under all their names."""
     writes: dict[tuple[str, str], list[Write]] = {}
     reads: list[tuple[str, Read]] = []
-    for name in running:
-        for event in _events(pointers[name]):
+    for name, own in pointers.items():
+        for event in _events(own):
             if isinstance(event, Write):
                 writes.setdefault((name, event.slot), []).append(event)
             elif isinstance(event, Read):
@@ -218,7 +204,8 @@ def _written(writes: Iterable[Write], offset: int) -> list[str] | None:
     found = []
     for one in writes:
         if one.offset is None:
-            if one.value not in NOTHING:
+            # Zeroes over whole words leave half of a pointer that does not lie on a word.
+            if one.value not in NOTHING or offset % _POINTER:
                 return None
         elif one.offset == offset and one.size == _POINTER and one.value is not None:
             found.append(one.value)
@@ -230,7 +217,15 @@ def _written(writes: Iterable[Write], offset: int) -> list[str] | None:
 
 
 class _Links:
-    """By which names callers and callees know the same memory."""
+    """By which names callers and callees know the same memory.
+
+    Parameters
+    ----------
+    program, running, callees, inside, pointers, slots
+        As `held_pointers` takes them.
+    closed : set of str
+        Functions all of whose calls are seen.
+    """
 
     def __init__(
         self,

@@ -58,9 +58,14 @@ class Frozen:
             name = f"{function.__module__}:{function.__qualname__}"
             if name not in names and id(function) not in self.inlined:
                 continue
-            now = dict(_values(function))
-            for path, key in before:
-                if now.get(path) != key:
+            was, now = dict(before), dict(_values(function))
+            for path, key in was.items():
+                # What was not there cannot have been needed.
+                if key is not MISSING and now.get(path, MISSING) != key:
+                    return f"{path} of {name}"
+            for path in now.keys() - was.keys():
+                # A name that meant a builtin; modules get attributes when they are first used.
+                if "." not in path:
                     return f"{path} of {name}"
         return None
 
@@ -90,16 +95,17 @@ def frozen_by(function: Callable[..., Any]) -> Frozen:
 
 
 def _values(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield what counts: what was there, and is read by its name or through a module."""
+    """Yield what counts: what is read by its name, or through a module."""
     yield "the code", Same(function.__code__)
     for number, one in enumerate(function.__defaults__ or ()):
         yield f"default {number}", _key(one)
+    for key, one in sorted((function.__kwdefaults__ or {}).items()):
+        yield f"default of {key}", _key(one)
     read = _names_read(function.__code__)
     for path, value in captured_values(function):
         kind, _, rest = path.partition(" ")
-        if value is MISSING or (kind == "global" and rest.partition(".")[0] not in read):
-            continue
-        yield path, _key(value)
+        if kind != "global" or rest.partition(".")[0] in read:
+            yield path, _key(value)
 
 
 def _names_read(code: CodeType) -> set[str]:
@@ -116,6 +122,8 @@ def _names_read(code: CodeType) -> set[str]:
 
 
 def _key(value: Any) -> Any:
+    if value is MISSING:
+        return MISSING
     if isinstance(value, Dispatcher | list | set | dict):
         # A dispatcher gets its signatures, and is closed, after its first compile; of containers
         # nothing is frozen but which they are.
