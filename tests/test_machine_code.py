@@ -108,6 +108,22 @@ def test_a_trap_is_clean_but_not_a_call_that_must_not_return():
     assert answer.effects <= {Effect.UNKNOWN}
 
 
+def test_what_stands_after_a_call_that_never_returns_does_not_follow_it():
+    target, death = (0x10000 + 0x21).to_bytes(8, "little"), (0x50000).to_bytes(8, "little")
+    # cmp edi,1; je third; mov r13,target; jmp last; third: mov rax,death; call rax; last: call r13
+    code = bytes.fromhex("83ff01740c49bd") + target + bytes.fromhex("eb0c48b8") + death
+    code += bytes.fromhex("ffd041ffd5c3c3")
+
+    def links(ends):
+        region = Region(0x10000, len(code), "jit", {}, frozenset(ends))
+        walker = Walker(memory=CodeMemory(code), images=(), regions=[region], machine=EM_X86_64)
+        return {link.target for found in walker.node(0x10000).links.values() for link in found}
+
+    assert links({0x50000}) == {0x50000, 0x10021}
+    assert links(()) == {0x50000, None}
+    assert links({0x10021}) == {0x50000, None}
+
+
 def test_getpid_by_number_is_clean_on_both_machines():
     assert answer_for(bytes.fromhex("b8270000000f05c3")).effects == frozenset()
     # mov x8, #172; svc #0; ret

@@ -245,6 +245,16 @@ class _Comparer:
                 found[place] = int.from_bytes(self.read(place, 8), "little")
         return found
 
+    @cached_property
+    def _ends(self) -> frozenset[int]:
+        """Externals that never return; code generation puts unrelated code after their calls."""
+        found = ((name, self.contracts.lookup(name)) for name in self.built.artifact.externals)
+        return frozenset(
+            self.built.artifact.externals[name]
+            for name, contract in found
+            if contract is not None and contract.path is Path.DIVERGE
+        )
+
     # --- one function -------------------------------------------------------------------------
 
     def _function(self, name: str, program: Program) -> None:
@@ -282,7 +292,7 @@ class _Comparer:
 
         start = self._start(symbol.name)
         assert start is not None
-        region = Region(start, symbol.size, symbol.name, self._tables or {})
+        region = Region(start, symbol.size, symbol.name, self._tables or {}, self._ends)
         node = self.contracts.walker(region, self.read).node(start)
         links: dict[int, set[int] | None] = {}
         inner: set[int] = set()

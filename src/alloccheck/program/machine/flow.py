@@ -141,6 +141,8 @@ class Trace:
         Whether relative addresses are absolute ones too (jitted code, fixed-position programs).
     whole : bool
         Whether the entry is that of a function, not of a part in the middle of one.
+    ends : frozenset of int, optional
+        Absolute addresses of functions that never return.
 
     Attributes
     ----------
@@ -161,13 +163,21 @@ class Trace:
     """
 
     def __init__(
-        self, listing: Listing, entry: int, reader: ConstantReader, *, absolute: bool, whole: bool
+        self,
+        listing: Listing,
+        entry: int,
+        reader: ConstantReader,
+        *,
+        absolute: bool,
+        whole: bool,
+        ends: frozenset[int] = frozenset(),
     ) -> None:
         self.listing = listing
         self.entry = entry
         self.reader = reader
         self.absolute = absolute
         self.whole = whole
+        self.ends = ends
         # Where a frame address is plainly taken there is no need to find out by trying.
         self._escaped = not whole or any(
             i.mnemonic == M.LEA and i.memory_base == R.RSP and i.op0_register not in _STACK
@@ -272,8 +282,8 @@ class Trace:
                 return self._leave(at, instruction, state)
             elif instruction.flow_control == Flow.INTERRUPT:
                 self._generic(instruction, state)
-            else:
-                self._call(at, instruction, state)
+            elif self._call(at, instruction, state):
+                return []
             onward = instruction.next_ip
             if onward in self.leaders or onward not in instructions:
                 self.edges.setdefault(at, set()).add(onward)
@@ -508,13 +518,16 @@ class Trace:
 
     # --- transfer ---------------------------------------------------------------------------
 
-    def _call(self, at: int, instruction: Any, state: State) -> None:
+    def _call(self, at: int, instruction: Any, state: State) -> bool:
+        """Follow a call; return whether control does not come back from it."""
+        called: Abstract = None
         if instruction.mnemonic in (M.SYSCALL, M.SYSENTER):
             self._record(at, state.registers.get(R.RAX))
             clobbered: tuple[int, ...] = (R.RAX, R.RCX, R.R11)
         else:
             if instruction.flow_control == Flow.INDIRECT_CALL:
-                self._record(at, self._target(instruction, state))
+                called = self._target(instruction, state)
+                self._record(at, called)
             self._note_arguments(at, state)
             clobbered = CALL_CLOBBERED
         for table in (state.registers, state.low_copies, state.copies):
@@ -530,6 +543,11 @@ class Trace:
             origin, offset = top.origin, top.offset
             for key in [one for one in state.slots if one[0] != origin or one[1] < offset]:
                 del state.slots[key]
+        return (
+            isinstance(called, Pointers)
+            and bool(called.paths)
+            and all(len(path) == 1 and path[0] in self.ends for path in called.paths)
+        )
 
     def _generic(self, instruction: Any, state: State) -> bool:
         """Forget whatever the instruction may change."""

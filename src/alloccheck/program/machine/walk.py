@@ -69,12 +69,15 @@ class Region:
     name : str
     words : mapping
         Words of constant data that hold addresses of its code (jump tables), by address.
+    ends : frozenset of int
+        Functions that never return: what stands after a call of one is not what comes next.
     """
 
     start: int
     size: int
     name: str
     words: Mapping[int, int] = field(default_factory=dict, compare=False)
+    ends: frozenset[int] = field(default=frozenset(), compare=False)
 
 
 class Link(NamedTuple):
@@ -415,6 +418,7 @@ class Walker:
         base = image.base if image is not None else 0
         machine = image.machine if image is not None else self.machine
         code = self.memory.read(low, high - low)
+        region = self.region(address) if image is None else None
         if machine == EM_X86_64:
             try:
                 # Other machines do without its decoder.
@@ -432,7 +436,8 @@ class Walker:
                     partner=lambda target: self._partner(image, target),
                     framed=framed,
                     variables=self._variables(image) if image is not None else None,
-                    words=self._words(address, image),
+                    words={} if region is None else region.words,
+                    ends=frozenset() if region is None else region.ends,
                 ),
                 address - base,
                 trace=trace,
@@ -450,10 +455,6 @@ class Walker:
                 keep_addresses=self.keep_addresses,
             )
         raise ProgramError(f"machine code of ELF machine {machine} is not read")
-
-    def _words(self, address: int, image: Image | None) -> Mapping[int, int]:
-        region = self.region(address) if image is None else None
-        return {} if region is None else region.words
 
     @staticmethod
     def _partner(image: Image | None, relative: int) -> Part | None:

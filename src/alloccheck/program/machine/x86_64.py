@@ -75,6 +75,8 @@ class Source:
         Variables that may turn out to be constant.
     words : mapping
         Constant words of jitted code, by address.
+    ends : frozenset of int
+        Functions that jitted code may call and that never return.
     """
 
     memory: Memory
@@ -85,6 +87,7 @@ class Source:
     framed: bool
     variables: ConstantVariables | None
     words: Mapping[int, int] = field(default_factory=dict)
+    ends: frozenset[int] = frozenset()
 
 
 def read_chunk(source: Source, entry: int, *, trace: bool, keep_addresses: bool = False) -> Chunk:
@@ -118,6 +121,7 @@ def read_chunk(source: Source, entry: int, *, trace: bool, keep_addresses: bool 
                 reader,
                 absolute=source.base == 0,
                 whole=not source.framed or entry == source.part.low,
+                ends=source.ends,
             ).run()
         except StepLimit:
             problems.append("too large to follow its values")
