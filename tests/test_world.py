@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import json
+import linecache
 import os
 import random
 import signal
@@ -23,7 +24,7 @@ from numba.experimental.jitclass import boxing
 from numba.extending import overload
 
 from alloccheck import CompileError, Refused, analyze, hermetic
-from alloccheck.compile import canonical, isolation
+from alloccheck.compile import canonical, interrupts, isolation
 from alloccheck.compile.artifact import build
 from alloccheck.compile.contexts import WorldContext, WorldTypingContext
 from alloccheck.compile.target import make_job
@@ -542,7 +543,10 @@ class Interrupter:
         return self.line if frame.f_code.co_filename in self.files else None
 
     def line(self, frame, event, argument):
-        if event == "line":
+        # No signal comes in at `try`, which does nothing, nor between the end of a block and the
+        # `__exit__` of its context manager.
+        source = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        if event == "line" and not source.lstrip().startswith(("with ", "try:")):
             if self.lines == self.moment:
                 self.fired = True
                 sys.settrace(None)
@@ -581,6 +585,7 @@ def test_ctrl_c_while_memories_are_exchanged_puts_everything_back(kept, monkeypa
             one.run(ask)
         fired += one.fired
         assert differences(before, picture()) == {}, moment
+        assert not interrupts.COMPILER_LOCK._is_owned(), moment
     assert fired > 40
     assert analyze(uses_everything, "(float64[::1], int64)").certificate.digest == expected
 
@@ -604,6 +609,7 @@ def test_ctrl_c_at_any_moment_leaves_numba_usable():
             except KeyboardInterrupt:
                 fired += 1
             assert differences(before, picture()) == {}, step
+            assert not interrupts.COMPILER_LOCK._is_owned(), step
     finally:
         signal.signal(signal.SIGALRM, previous)
     assert fired > 3
@@ -688,7 +694,7 @@ def test_numbas_runtime_is_compiled_in_the_users_context_and_keeps_no_world():
     program = """
 import gc, weakref
 from alloccheck import hermetic
-from alloccheck.compile import canonical, isolation
+from alloccheck.compile import canonical, interrupts, isolation
 from numba.core.runtime import rtsys
 
 hermetic("(float64,)")(lambda x: x)

@@ -25,6 +25,7 @@ import alloccheck
 from alloccheck.binding import Bound
 from alloccheck.compile.disjoint import base_pipeline, disjoint_names, disjoint_pipeline
 from alloccheck.compile.entry import value_entry_type
+from alloccheck.compile.interrupts import COMPILER_LOCK
 from alloccheck.compile.job import (
     CompileJob,
     Configuration,
@@ -42,7 +43,6 @@ from alloccheck.verification import verify
 # isort: split
 import numba
 from numba.core import cgutils, event, imputils, registry, sigutils, typeinfer, types, typing
-from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import ForceLiteralArg
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         require_jit_enabled()
         arguments, return_type = sigutils.normalize_signature(sig)
         key = tuple(arguments)
-        with global_compiler_lock:
+        with COMPILER_LOCK:
             known = self.overloads.get(key)
             if known is not None:
                 self._require_same_configuration(key)

@@ -22,6 +22,7 @@ from alloccheck.compile.collector import slow_collector
 from alloccheck.compile.contexts import UNRESOLVED, WorldLibrary, parse_like
 from alloccheck.compile.entry import add_c_entries, has_c_signature, is_called_in_registers
 from alloccheck.compile.image import Image, Slot, locate
+from alloccheck.compile.interrupts import COMPILER_LOCK
 from alloccheck.compile.job import CompileJob, Configuration
 from alloccheck.compile.lifetime import Lifetime, reason_to_keep
 from alloccheck.compile.loaded import Artifact, CEntries, ClosedLibrary, Engine, GeneratorCode
@@ -37,7 +38,6 @@ from alloccheck.errors import Refused
 from numba import _dynfunc
 from numba.core import config, targetconfig, types, typing
 from numba.core.compiler import Compiler
-from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment
 
 
@@ -106,7 +106,7 @@ def build(job: CompileJob) -> Built:
             closed = _close(world, result, job.value_on_raise)
             return _load(job, world, result, closed, start, compiled)
 
-    with global_compiler_lock:
+    with COMPILER_LOCK:
         kept = canonical.shared.use(job, in_world)
         if kept is not None:
             return kept
@@ -222,13 +222,12 @@ def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
     codegen.before_optimization[library] = prepare
     library.finalize()
     module = library._final_module
-    keep = set(entries)
-    for function in module.functions:
-        if not function.is_declaration and function.name not in keep:
-            function.linkage = "internal"
-    manager = freed(ll.create_new_module_pass_manager())
-    manager.add_global_dead_code_eliminate_pass()
-    manager.run(module, codegen._pass_builder(opt=0, loop_vectorize=False, slp_vectorize=False))
+    if _internalize(module, set(entries)):
+        # Only then: the optimiser has dropped what was not needed before, and LLVM keeps some
+        # memory for each pass pipeline.
+        manager = freed(ll.create_new_module_pass_manager())
+        manager.add_global_dead_code_eliminate_pass()
+        manager.run(module, codegen._pass_builder(opt=0, loop_vectorize=False, slp_vectorize=False))
     module.verify()
     body = str(module.get_function(descriptor.mangled_name))
     dumps.closed(library, module, codegen._tm)
@@ -245,6 +244,14 @@ def _close(world: World, result: Any, value_on_raise: Any) -> _Closed:
         generator,
         _returns(body),
     )
+
+
+def _internalize(module: Any, keep: set[str]) -> bool:
+    """Make all functions internal but those to `keep`; return whether there were others."""
+    others = [f for f in module.functions if not f.is_declaration and f.name not in keep]
+    for function in others:
+        function.linkage = "internal"
+    return bool(others)
 
 
 SMALL = 128
@@ -299,7 +306,7 @@ def _resolve_recursion(codegen: Any, library: WorldLibrary) -> None:
                     f"a recursive call reaches {target!r}, which no function of this compile "
                     "defines; the cycle cannot be closed"
                 )
-            module.link_in(provider._get_module_for_linking())
+            provider.link_into(module)
 
 
 _FLAG_TAG = re.compile(r"(_ZN.*?B\d+v\d+)B(\d+)")

@@ -16,18 +16,18 @@ from contextlib import contextmanager
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-import llvmlite.binding as ll
-
 from alloccheck.compile import choices, dumps, isolation
 from alloccheck.compile.interrupts import safe_point
 from alloccheck.compile.isolation import TARGET, VariantDict
 from alloccheck.compile.job import Configuration
 from alloccheck.compile.lines import LineTables
+from alloccheck.compile.llvm_contexts import read_bitcode, read_text
 from alloccheck.compile.pass_managers import freed
 from alloccheck.errors import Refused
 
 # isort: split
 from numba.core import (
+    cgutils,
     codegen,
     config,
     cpu,
@@ -112,11 +112,18 @@ class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
     _linkable: bytes | None = None
     _module: Any = None
     _adding_entries = False
+    _is_copy = False
+
+    def __init__(self, generator: WorldCodegen, name: str) -> None:
+        super().__init__(generator, name)
+        self._module = read_bitcode(self._module.as_bitcode())
 
     @property
     def _final_module(self) -> Any:
-        if self._module is None and self._linkable is not None:
-            self._module = ll.parse_bitcode(self._linkable)
+        if self._module is None:
+            known = self._linkable if self._finalized else self._pristine
+            if known is not None:
+                self._module = read_bitcode(known)
         return self._module
 
     @_final_module.setter
@@ -125,17 +132,43 @@ class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
 
     def pack(self) -> None:
         """Let go of the module in memory; it is read again if anyone asks for it."""
-        if self._finalized:
-            if self._module is not None:
-                self._get_module_for_linking()
-            self._module = None
+        if self._module is not None:
+            if self._finalized:
+                self._make_linkable()
+            else:
+                self._pristine = self._module.as_bitcode()
+        self._module = None
 
-    def _get_module_for_linking(self) -> Any:
-        """Return a module of the caller's own, to be linked with ``preserve=False``."""
+    def _make_linkable(self) -> bytes:
         if self._linkable is None:
             self._linkable = super()._get_module_for_linking().as_bitcode()
             self._shared_module = None
-        return ll.parse_bitcode(self._linkable)
+        return self._linkable
+
+    def _get_module_for_linking(self) -> Any:
+        raise AssertionError("Numba links a library's module by itself; see `link_into`")
+
+    def link_into(self, module: Any) -> None:
+        """Link what this library defines into another library's `module`."""
+        module.link_in(read_bitcode(self._make_linkable(), beside=module))
+
+    def add_ir_module(self, ir_module: Any) -> None:
+        """As Numba's, in the context of this library."""
+        self._raise_if_finalized()
+        text = cgutils.normalize_ir_text(str(ir_module))
+        module = read_text(text, beside=self._final_module)
+        module.name = ir_module.name
+        module.verify()
+        self.add_llvm_module(module)
+
+    def add_llvm_module(self, ll_module: Any) -> None:
+        """As Numba's; a module of another context is copied into this library's."""
+        self._optimize_functions(ll_module)
+        if not config.LLVM_REFPRUNE_PASS:
+            ll_module = codegen.remove_redundant_nrt_refct(ll_module)
+        if ll_module._context is not self._final_module._context:
+            ll_module = read_bitcode(ll_module.as_bitcode(), beside=self._final_module)
+        self._final_module.link_in(ll_module)
 
     def add_linking_library(self, library: Any) -> None:
         if library is rtsys.library:
@@ -175,8 +208,11 @@ class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
         copy: WorldLibrary = self._codegen.create_library(self.name)
         self._codegen.libraries.remove(copy)  # nobody links it
         copy.enable_object_caching()
-        before = self._final_module.as_bitcode() if self._pristine is None else self._pristine
-        copy._final_module = ll.parse_bitcode(before)
+        before = self._pristine if self._finalized else None
+        if before is None:
+            before = self._final_module.as_bitcode()
+        copy._final_module = read_bitcode(before)
+        copy._is_copy = True
         copy._linking_libraries = list(self._linking_libraries)
         copy._reload_init = set(self._reload_init)
         return copy
@@ -187,12 +223,15 @@ class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
         self._raise_if_finalized()
         dumps.before_linking(self)
         self._pristine = self._final_module.as_bitcode()
+        if not self._is_copy:
+            # It may have been packed since it was made, or not: both go on from the same.
+            self._final_module = read_bitcode(self._pristine)
         linked: set[int] = set()
         for library in self._linking_libraries:
             if id(library) not in linked:
                 linked.add(id(library))
                 self._reload_init.update(library._reload_init)
-                self._final_module.link_in(library._get_module_for_linking())
+                library.link_into(self._final_module)
         before = self._codegen.before_optimization.pop(self, None)
         if before is not None:
             before(self)
@@ -233,7 +272,7 @@ def runtime_library(context: WorldContext) -> WorldLibrary:
         _runtimes.clear()
         _runtimes[configuration] = known
     library: WorldLibrary = context.codegen().create_library("nrt")
-    library._final_module = ll.parse_bitcode(known)
+    library._final_module = read_bitcode(known)
     library._finalized = True
     return library
 
@@ -466,8 +505,8 @@ class WorldContext(cpu.CPUContext):  # type: ignore[misc]
 
 
 def parse_like(module: Any, text: str) -> Any:
-    """Parse IR `text` with the data layout and triple of `module`."""
-    parsed = ll.parse_assembly(text)
+    """Parse IR `text` with the data layout and triple of `module`, to be linked with it."""
+    parsed = read_text(text, beside=module)
     parsed.data_layout = module.data_layout
     parsed.triple = module.triple
     return parsed

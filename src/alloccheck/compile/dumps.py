@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import llvmlite.binding as ll
+from alloccheck.compile.llvm_contexts import read_bitcode
 
 # isort: split
 from numba.core import codegen, config
 
 if TYPE_CHECKING:
+    import llvmlite.binding as ll
+
     from alloccheck.compile.contexts import WorldLibrary
 
 _PRINTING = (
@@ -83,7 +85,7 @@ def timed(library: WorldLibrary) -> None:
     library._ensure_finalized()
     with library._recorded_timings.record_legacy("Finalize object"):
         # Generating code changes a module.
-        library._codegen._tm.emit_object(ll.parse_bitcode(library._final_module.as_bitcode()))
+        library._codegen._tm.emit_object(read_bitcode(library._final_module.as_bitcode()))
 
 
 def closed(library: WorldLibrary, module: ll.ModuleRef, machine: Any) -> None:
@@ -100,5 +102,5 @@ def closed(library: WorldLibrary, module: ll.ModuleRef, machine: Any) -> None:
     """
     if config.DUMP_ASSEMBLY:
         # Generating code changes a module.
-        copy = ll.parse_bitcode(module.as_bitcode())
+        copy = read_bitcode(module.as_bitcode())
         codegen.dump(f"ASSEMBLY {library.name}", machine.emit_assembly(copy), "asm")

@@ -12,6 +12,16 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
+
+from numba.core.compiler_lock import global_compiler_lock
+
+COMPILER_LOCK: Any = global_compiler_lock._lock
+"""Numba's lock of all compiles.
+
+Numba's own wrapper releases it in Python code, and where Ctrl-C comes in just before that, no other
+thread compiles any more.
+"""
 
 
 class _Interrupts:

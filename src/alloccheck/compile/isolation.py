@@ -19,13 +19,12 @@ from importlib.machinery import SourceFileLoader
 from typing import TYPE_CHECKING, Any
 
 from alloccheck.compile import choices, numba_internals
-from alloccheck.compile.interrupts import interrupts_at_safe_points
+from alloccheck.compile.interrupts import COMPILER_LOCK, interrupts_at_safe_points
 from alloccheck.compile.views import ViewLower
 
 # isort: split
 from numba.core import cpu, errors, event, lowering, registry, targetconfig, types
 from numba.core import target_extension as te
-from numba.core.compiler_lock import global_compiler_lock
 from numba.core.descriptors import TargetDescriptor
 from numba.core.typed_passes import NativeLowering
 from numba.core.types.abstract import _typecache
@@ -453,7 +452,7 @@ def isolated(world: World) -> Iterator[None]:
     Holds Numba's compiler lock throughout. Everything set aside is put back on exit, whatever
     happens inside.
     """
-    with global_compiler_lock, interrupts_at_safe_points():
+    with COMPILER_LOCK, interrupts_at_safe_points():
         outer, outer_exchange = current_world(), getattr(_thread, "exchange", None)
         target = te.current_target()
         stack = targetconfig._FlagsStack()._stack

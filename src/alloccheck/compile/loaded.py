@@ -17,6 +17,7 @@ import llvmlite.binding as ll
 from alloccheck.compile.image import Image
 from alloccheck.compile.job import CompileJob, Configuration
 from alloccheck.compile.lifetime import Lifetime
+from alloccheck.compile.llvm_contexts import read_text
 from alloccheck.compile.objectfile import ObjectFile, read_object
 from alloccheck.compile.provenance import Capture, FunctionSource
 
@@ -125,13 +126,13 @@ class ClosedLibrary:
         listing = self.get_llvm_str()
         if "emissionKind: FullDebug" not in listing:
             listing = _DEBUG.sub("", listing)
-        module = ll.parse_assembly(listing)
+        module = read_text(listing)
         target = ll.Target.from_triple(module.triple or ll.get_process_triple())
         return str(target.create_target_machine().emit_assembly(module))
 
     def get_function(self, name: str) -> Any:
         """Return a function of the optimised IR."""
-        return ll.parse_assembly(self.get_llvm_str()).get_function(name)
+        return read_text(self.get_llvm_str()).get_function(name)
 
     def get_function_cfg(self, name: str, py_func: Any = None, **options: Any) -> Any:
         """Return a function's control-flow graph, as Numba draws it."""

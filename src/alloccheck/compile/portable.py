@@ -23,6 +23,7 @@ from alloccheck.compile.disjoint import base_pipeline
 from alloccheck.compile.image import Image, Slot, differences, locate
 from alloccheck.compile.job import CompileJob, Configuration
 from alloccheck.compile.lifetime import Lifetime, reason_to_keep
+from alloccheck.compile.llvm_contexts import read_text
 from alloccheck.compile.loaded import Artifact, CEntries, ClosedLibrary, Engine
 from alloccheck.compile.objectfile import ObjectFile, read_object
 from alloccheck.compile.provenance import captures, compiled_functions
@@ -100,7 +101,7 @@ def pack(built: Built) -> Portable:
     code = typecodes.encode(returned)
     if typecodes.decode(code) != returned:
         raise Unstorable(f"the return type {returned} cannot be read back")
-    module = ll.parse_assembly(built.listing)
+    module = read_text(built.listing)
     entries = artifact.c_entries
     if entries is not None and entries != CEntries.of(artifact.symbol, entries.inlined):
         raise Unstorable("its C entries have other names than can be told")
