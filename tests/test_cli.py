@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -172,6 +173,19 @@ def test_exit_codes(check, source: str, code: int):
     result = check("user.py")
     assert result.exit_code == code, result.output
     assert "Traceback" not in result.output
+
+
+def test_ctrl_c_is_no_finding(check, prover: Prover, monkeypatch: pytest.MonkeyPatch):
+    write("one.py", function("clean", "f8(f8)"))
+
+    def pressed(*arguments: Any, **options: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(prover, "analyze", pressed)
+    result = check("one.py")
+    assert result.exit_code == 2
+    assert result.stderr == "interrupted: nothing was decided\n"
+    assert result.stdout == ""
 
 
 def test_strict_refuses_functions_without_signature(check):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 from importlib import metadata
+from typing import Any
 
 import click
 
@@ -26,6 +27,14 @@ class _Commands(click.Group):
         module = importlib.import_module(f"alloccheck.cli.{cmd_name}")
         command: click.Command = module.command
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            # Click's own answer is 1, which says here that something was found.
+            click.echo("interrupted: nothing was decided", err=True)
+            ctx.exit(2)
 
 
 def version() -> str:

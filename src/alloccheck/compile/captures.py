@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from alloccheck.compile import numba_internals  # noqa: F401  (the version gate)
-from alloccheck.compile.origin import is_of_libraries
+from alloccheck.compile.origin import attribute, is_a, is_of_libraries
 
 # isort: split
 from numba.core.dispatcher import Dispatcher
@@ -88,7 +88,7 @@ def _with_attributes(
 ) -> Iterator[tuple[str, Any]]:
     yield path, value
     # A module may be reached through any number of others, and through itself.
-    if isinstance(value, ModuleType) and id(value) not in above:
+    if is_a(value, ModuleType) and id(value) not in above:
         own = vars(value)
         for name in names:
             if name in own:
@@ -168,9 +168,9 @@ def plain_functions(function: Callable[..., Any]) -> Iterator[FunctionType]:
     waiting: list[Any] = [function]
     while waiting:
         one = waiting.pop()
-        if isinstance(one, Dispatcher) and one.targetoptions.get("inline", "never") != "never":
+        if is_a(one, Dispatcher) and one.targetoptions.get("inline", "never") != "never":
             one = one.py_func
-        if isinstance(one, FunctionType) and id(one) not in seen and not is_of_libraries(one):
+        if is_a(one, FunctionType) and id(one) not in seen and not is_of_libraries(one):
             seen.add(id(one))
             yield one
             waiting.extend(value for _, value in captured_values(one))
@@ -221,14 +221,14 @@ def looks_recursive(function: Callable[..., Any]) -> bool:
 
 def _python_function(value: Any) -> FunctionType | None:
     """Return the Python function that a captured value would be compiled from, if any."""
-    function = value.py_func if isinstance(value, Dispatcher) else value
-    return function if isinstance(function, FunctionType) else None
+    function = value.py_func if is_a(value, Dispatcher) else value
+    return function if is_a(function, FunctionType) else None
 
 
 def class_fingerprint(class_type: ClassType) -> tuple[Any, ...]:
     """Return a key that changes when a method or property of a jitclass is replaced."""
     return tuple(
-        (name, tuple(map(Same, one.values())) if isinstance(one, dict) else Same(one))
+        (name, tuple(map(Same, one.values())) if is_a(one, dict) else Same(one))
         for table in (class_type.jit_methods, class_type.jit_static_methods, class_type.jit_props)
         for name, one in table.items()
     )
@@ -257,23 +257,23 @@ def fingerprint(value: Any) -> tuple[Any, ...]:
     >>> fingerprint(a) == before
     False
     """
-    if isinstance(value, np.generic):
+    if is_a(value, np.generic):
         # How a record is printed leaves out fields, or digits.
         return (type(value), str(value.dtype), value.tobytes())
-    if isinstance(value, float | complex):
+    if is_a(value, float | complex):
         return (type(value), np.array(value).tobytes())
-    if isinstance(value, _PLAIN):
+    if is_a(value, _PLAIN):
         return (type(value), repr(value))
-    if isinstance(value, tuple):
+    if is_a(value, tuple):
         return (type(value), *(fingerprint(one) for one in value))
-    if isinstance(value, list | set | frozenset | dict):
-        return (type(value), id(value), repr(value) if len(value) < 1000 else len(value))
-    if isinstance(value, np.ndarray):
+    if is_a(value, list | set | frozenset | dict):
+        return (type(value), id(value), _printed(value))
+    if is_a(value, np.ndarray):
         shape = (value.shape, value.strides, str(value.dtype))
         if value.nbytes > _BY_ADDRESS or value.dtype.hasobject:
             return (np.ndarray, Same(value), value.ctypes.data, shape)
         return (np.ndarray, shape, hashlib.sha256(value.tobytes()).digest())
-    if isinstance(value, Dispatcher):
+    if is_a(value, Dispatcher):
         declared = () if value._can_compile else tuple(map(str, value.nopython_signatures))
         return (
             Same(value),
@@ -283,13 +283,21 @@ def fingerprint(value: Any) -> tuple[Any, ...]:
             repr(value.locals),
             _trust(value),
         )
-    if isinstance(value, DUFunc):
+    if is_a(value, DUFunc):
         declared = tuple(map(str, value._dispatcher.overloads)) if value._frozen else ()
         return (Same(value), value._frozen, declared)
-    class_type = getattr(value, "class_type", None)
+    class_type = attribute(value, "class_type")
     if isinstance(class_type, ClassType):
         return (Same(value), class_fingerprint(class_type))
     return (Same(value),)
+
+
+def _printed(value: Any) -> Any:
+    """Return what tells whether a container was changed; Numba freezes none of those."""
+    try:
+        return repr(value) if len(value) < 1000 else len(value)
+    except Exception:  # of the container's class, or of what is in it
+        return None
 
 
 def _trust(dispatcher: Any) -> Any:

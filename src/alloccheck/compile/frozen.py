@@ -13,7 +13,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from alloccheck.compile.captures import MISSING, Same, captured_values, fingerprint
-from alloccheck.compile.origin import is_of_libraries
+from alloccheck.compile.origin import is_a, is_of_libraries
 
 # isort: split
 from numba.core.dispatcher import Dispatcher
@@ -83,11 +83,11 @@ def frozen_by(function: Callable[..., Any]) -> Frozen:
     waiting: list[Any] = [function]
     while waiting:
         one = waiting.pop()
-        if isinstance(one, Dispatcher):
+        if is_a(one, Dispatcher):
             if one.targetoptions.get("inline", "never") != "never":
                 inlined.add(id(one.py_func))
             one = one.py_func
-        if not isinstance(one, FunctionType) or id(one) in found or is_of_libraries(one):
+        if not is_a(one, FunctionType) or id(one) in found or is_of_libraries(one):
             continue
         found[id(one)] = (one, tuple(_values(one)))
         waiting.extend(value for _, value in captured_values(one))
@@ -124,7 +124,7 @@ def _names_read(code: CodeType) -> set[str]:
 def _key(value: Any) -> Any:
     if value is MISSING:
         return MISSING
-    if isinstance(value, Dispatcher | list | set | dict):
+    if is_a(value, Dispatcher | list | set | dict):
         # A dispatcher gets its signatures, and is closed, after its first compile; of containers
         # nothing is frozen but which they are.
         return Same(value)

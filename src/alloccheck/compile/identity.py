@@ -22,7 +22,7 @@ import numpy as np
 from alloccheck.compile import typecodes
 from alloccheck.compile.captures import ASSUMPTION_ATTRIBUTE
 from alloccheck.compile.disjoint import base_pipeline, disjoint_names
-from alloccheck.compile.origin import is_foreign, is_trusted_module
+from alloccheck.compile.origin import attribute, is_a, is_foreign, is_trusted_module
 from alloccheck.errors import Unstorable
 
 # isort: split
@@ -278,7 +278,7 @@ class Identity:
             When its content cannot be told, or would be compiled in as an address.
         """
         self._met[id(value)] = value  # kept, so that its identity stays its own
-        if isinstance(value, enum.Enum):
+        if is_a(value, enum.Enum):
             self._enumeration(path, type(value))
             self.text("member", value.name)
         elif type(value) in _PLAIN:
@@ -287,30 +287,30 @@ class Identity:
             self.text("float", struct.pack("<d", value).hex())
         elif type(value) is complex:
             self.text("complex", struct.pack("<dd", value.real, value.imag).hex())
-        elif isinstance(value, tuple):
+        elif is_a(value, tuple):
             self._tuple(path, value)
-        elif isinstance(value, np.generic):
+        elif is_a(value, np.generic):
             self._dtype(path, value.dtype)
             self.text("scalar", value.tobytes().hex())
-        elif isinstance(value, np.ndarray):
+        elif is_a(value, np.ndarray):
             self._array(path, value)
-        elif isinstance(value, np.dtype):
+        elif is_a(value, np.dtype):
             self._dtype(path, value)
-        elif isinstance(value, types.Type):
+        elif is_a(value, types.Type):
             self._type_value(path, value)
-        elif isinstance(value, Signature):
+        elif is_a(value, Signature):
             self.text("signature", str(len(value.args)))
             for one in (value.return_type, *value.args):
                 self._type_value(path, one)
-        elif isinstance(value, python_types.ModuleType):
+        elif is_a(value, python_types.ModuleType):
             self._module(path, value)
-        elif isinstance(value, Dispatcher):
+        elif is_a(value, Dispatcher):
             self._dispatcher(path, value)
-        elif isinstance(value, type):
+        elif is_a(value, type):
             self._class(path, value)
         elif self._by_name(value):
             pass
-        elif isinstance(value, python_types.FunctionType):
+        elif is_a(value, python_types.FunctionType):
             self._refer(value)
         else:
             self._give_up(path, value)
@@ -403,7 +403,7 @@ class Identity:
         self._modules.setdefault(id(value), (path, value))
 
     def _dispatcher(self, path: str, value: Any) -> None:
-        if not isinstance(value, CPUDispatcher):
+        if not is_a(value, CPUDispatcher):
             self._give_up(path, value)
             return
         self.pipeline(path, value._compiler.pipeline_class)
@@ -427,11 +427,11 @@ class Identity:
         self._refer(value.py_func)
 
     def _option(self, path: str, value: Any) -> None:
-        if isinstance(value, set | frozenset):
+        if is_a(value, set | frozenset):
             self.text("options", repr(sorted(map(repr, value))))
-            if not all(isinstance(one, str) for one in value):
+            if not all(is_a(one, str) for one in value):
                 self._give_up(path, value)
-        elif isinstance(value, dict):
+        elif is_a(value, dict):
             self.options(value, path)
         elif type(value) in (*_PLAIN, float):
             self.text(type(value).__name__, repr(value))
@@ -456,11 +456,11 @@ class Identity:
 
     def _by_name(self, value: Any) -> bool:
         """Add a value that is known by its name in a versioned or standard module."""
-        if isinstance(value, python_types.FunctionType) and is_foreign(value):
+        if is_a(value, python_types.FunctionType) and is_foreign(value):
             return False
-        own = getattr(value, "__self__", None)
-        names = (getattr(value, "__qualname__", None), getattr(value, "__name__", None))
-        for module in (getattr(value, "__module__", None), type(own).__module__, "numpy"):
+        own = attribute(value, "__self__")
+        names = (attribute(value, "__qualname__"), attribute(value, "__name__"))
+        for module in (attribute(value, "__module__"), type(own).__module__, "numpy"):
             if not isinstance(module, str) or not is_trusted_module(module):
                 continue
             for name in names:

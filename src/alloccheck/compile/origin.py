@@ -1,4 +1,4 @@
-"""Whose a Python function or module is: the user's, or of packages that nobody rebinds.
+"""What a captured value is and whose: the user's, or of packages that nobody rebinds.
 
 Numba's, NumPy's and our own content is told by their versions and files, and nobody changes what
 their functions refer to. Numba's tests lie in Numba's package, and are as good as a user's.
@@ -83,3 +83,41 @@ def is_of_libraries(function: Any) -> bool:
     """
     top = (function.__module__ or "").partition(".")[0]
     return top in _LIBRARIES and not is_foreign(function)
+
+
+def is_a(value: Any, kinds: Any) -> bool:
+    """Tell whether a value of anybody's is of one of some types.
+
+    `isinstance` also asks the value, whose answer is code of its class: that of a weak proxy of an
+    object that is gone raises an error.
+
+    Parameters
+    ----------
+    value : object
+    kinds : type, union or tuple of types
+
+    Examples
+    --------
+    >>> is_a(True, int), is_a(True, str | bytes)
+    (True, False)
+    """
+    return issubclass(type(value), kinds)
+
+
+def attribute(value: Any, name: str) -> Any:
+    """Return an attribute of a value of anybody's; None where there is none, or it fails.
+
+    Parameters
+    ----------
+    value : object
+    name : str
+
+    Examples
+    --------
+    >>> attribute("text", "__len__")(), attribute("text", "length")
+    (4, None)
+    """
+    try:
+        return getattr(value, name, None)
+    except Exception:
+        return None

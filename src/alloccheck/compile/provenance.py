@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from alloccheck.compile import numba_internals  # noqa: F401  (the version gate)
+from alloccheck.compile.origin import attribute, is_a
 
 # isort: split
 import numba
@@ -178,28 +179,28 @@ def value_digest(value: Any) -> str | None:
 
 def _digest_into(state: Any, value: Any) -> bool:
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    if isinstance(value, enum.Enum):
+    if is_a(value, enum.Enum):
         state.update(f"{kind}.{value.name}=".encode())
         return _digest_into(state, value.value)
-    if isinstance(value, np.ndarray):
+    if is_a(value, np.ndarray):
         if value.dtype.hasobject:
             return False
         state.update(f"array {value.dtype.descr} {value.shape} {value.strides}\0".encode())
         state.update(np.ascontiguousarray(value).view(np.uint8).data if value.size else b"")
         return True
-    if isinstance(value, np.generic):
+    if is_a(value, np.generic):
         if value.dtype.hasobject:
             return False
         state.update(f"scalar {value.dtype.descr}\0".encode() + value.tobytes())
         return True
-    if isinstance(value, np.dtype):
+    if is_a(value, np.dtype):
         state.update(f"dtype {value.descr if value.names else value.str}".encode())
         return True
     if type(value) in (bool, int, float, complex, str, bytes, type(None), type(...), slice):
-        text = value.hex() if isinstance(value, float) else repr(value)
+        text = value.hex() if is_a(value, float) else repr(value)
         state.update(f"{kind} {len(text)}:{text}".encode(errors="surrogatepass"))
         return True
-    if isinstance(value, tuple):
+    if is_a(value, tuple):
         state.update(f"{kind} {len(value)}:".encode())
         done = [_digest_into(state, one) for one in value]  # all of them, whatever the first says
         return all(done)
@@ -214,18 +215,18 @@ def describe(value: Any) -> str:
     >>> describe(3), describe(np.zeros(2)), describe(np)
     ('int 3', 'array float64 (2,)', 'module numpy')
     """
-    if isinstance(value, np.ndarray):
+    if is_a(value, np.ndarray):
         return f"array {value.dtype} {value.shape}"
-    if isinstance(value, python_types.ModuleType):
+    if is_a(value, python_types.ModuleType):
         return f"module {value.__name__}"
-    if isinstance(value, bool | int | float | complex | str | bytes | type(None)):
+    if is_a(value, bool | int | float | complex | str | bytes | type(None)):
         text = repr(value)
         return f"{type(value).__name__} {text if len(text) <= 40 else text[:37] + '...'}"
     kind = type(value).__name__
-    function = value.py_func if isinstance(value, Dispatcher) else value
-    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
+    function = value.py_func if is_a(value, Dispatcher) else value
+    name = attribute(function, "__qualname__") or attribute(function, "__name__")
     if isinstance(name, str):
-        module = getattr(function, "__module__", None)
+        module = attribute(function, "__module__")
         return f"{kind} {module}:{name}" if module else f"{kind} {name}"
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
@@ -273,15 +274,15 @@ def compiled_functions(
 
 def _functions_in(value: Any) -> Iterator[Callable[..., Any]]:
     """Yield the Python functions that a captured value stands for."""
-    if isinstance(value, Dispatcher):
+    if is_a(value, Dispatcher):
         yield value.py_func
-    elif isinstance(value, python_types.FunctionType):
+    elif is_a(value, python_types.FunctionType):
         yield value
-    elif isinstance(value, tuple):
+    elif is_a(value, tuple):
         for one in value:
             yield from _functions_in(one)
     else:
-        yield from _functions_of_type(getattr(value, "class_type", None))
+        yield from _functions_of_type(attribute(value, "class_type"))
 
 
 def _functions_of_type(type_: Any) -> Iterator[Callable[..., Any]]:
@@ -328,7 +329,7 @@ def _named_values(function: Callable[..., Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     codes = [function.__code__]
     for code in codes:
-        codes += [one for one in code.co_consts if isinstance(one, python_types.CodeType)]
+        codes += [one for one in code.co_consts if is_a(one, python_types.CodeType)]
         _add_globals(code, function.__globals__, found)
     cells = function.__closure__ or ()
     for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
