@@ -27,8 +27,11 @@ from numba.core.types import ClassType
 SWITCH = "ALLOCCHECK_CANONICAL_CACHE"
 """Environment variable; ``0`` makes every compile start from an empty world."""
 
-FUNCTION_LIMIT = 2000
-"""Compiled functions after which a kept world is given up, to bound its memory."""
+FUNCTION_LIMIT = 1000
+"""Compiled functions after which a kept world is given up, to bound its memory.
+
+Each is 40 KB, and a fiftieth of a millisecond in each later check, which asks whether it changed.
+"""
 
 T = TypeVar("T")
 
