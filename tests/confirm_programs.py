@@ -1,9 +1,10 @@
 """Functions that `test_confirm` asks about; the helper process imports them from here."""
 
+import enum
 from collections import namedtuple
 
 import numpy as np
-from numba import cfunc, njit
+from numba import carray, cfunc, njit
 
 from alloccheck import check_allocs
 
@@ -144,3 +145,46 @@ def of_arrays_in_a_list(arrays):
 @njit
 def of_pairs_in_a_dict(pairs, key):
     return pairs[key][0] if key in pairs else 0.0
+
+
+def window_sum(values, n, out, data):
+    total = 0.0
+    for one in carray(values, n):
+        total += one
+    out[0] = total
+    return total
+
+
+def window_copy(values, n):
+    return (carray(values, (n,)) * 2.0).sum()
+
+
+def has_member(found, one):
+    return one in found
+
+
+def part(x, where):
+    return x[where].copy().sum()
+
+
+class Pace(enum.IntEnum):
+    FAST = 1
+    SLOW = 2
+
+
+class Side(enum.Enum):
+    LEFT = 1
+    RIGHT = 2
+
+
+def by_pace(x, pace, side):
+    if pace == Pace.SLOW and side == Side.RIGHT:
+        return np.sin(x).sum()
+    return x.sum()
+
+
+def drawn(random, n):
+    total = 0.0
+    for _ in range(n % 9):
+        total += random.random()
+    return total

@@ -7,7 +7,7 @@ import threading
 
 import numba
 import numpy as np
-from numba import cfunc, njit, types
+from numba import carray, cfunc, njit, types
 from numba.extending import intrinsic
 from numba.typed import List
 
@@ -459,3 +459,20 @@ def make_with_c_entry(address):
 @njit
 def negated(n):
     return n * 2
+
+
+@njit("float64(CPointer(float64), intp, CPointer(float64), voidptr)")
+def lowest(values, n, out, data):
+    found = carray(values, n).min()
+    if n == 3:
+        found = min(found, carray(data, 1, np.float64)[0])
+    out[0] = found
+    return found
+
+
+POINTERS = "(CPointer(float32), int64)"
+
+
+@njit("float64(CPointer(float32), int64)")
+def copies_behind_pointer(values, n):
+    return carray(values, (n,)).copy().sum()

@@ -156,6 +156,59 @@ def test_literals_functions_named_tuples_and_records_are_arguments():
     )
 
 
+def test_what_c_callbacks_take_is_generated():
+    kinds = "float64(CPointer(float64), int64, CPointer(float64), voidptr)"
+    clean = analyze(programs.window_sum, kinds, entry="c", confirm=True)
+    assert clean.ok
+    assert clean.trial.note == ""
+    assert clean.trial.returned >= 20
+    assert (clean.trial.crashed, clean.trial.late) == (0, 0)
+    report = analyze(programs.window_copy, "float64(CPointer(float64), int64)", confirm=True)
+    [finding] = report.findings
+    assert finding.confirmation.confirmed
+    assert "values=array of float64" in finding.confirmation.input
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [types.CPointer(types.CPointer(types.int8)), types.CPointer(types.none)],
+    ids=str,
+)
+def test_what_is_behind_other_pointers_is_not_guessed(kind):
+    with pytest.raises(UsageError, match="give arguments"):
+        arguments([kind])
+
+
+def test_no_number_beside_a_pointer_leads_out_of_its_memory():
+    kinds = [types.CPointer(types.float32), types.int64, types.uint8, types.float64]
+
+    @settings(max_examples=200, database=None)
+    @given(arguments(kinds))
+    def check(drawn):
+        memory, first, second, _ = drawn
+        assert memory.dtype == np.float32
+        assert 0 <= first * second + max(first, second) <= memory.size
+
+    check()
+
+
+def test_sets_slices_enumerations_and_generators_are_arguments():
+    x, kinds = types.float64[::1], types.Set(types.int64, reflected=True)
+    questions = [
+        (programs.has_member, (kinds, types.int64)),
+        (programs.part, (x, types.slice2_type)),
+        (programs.part, (x, types.slice3_type)),
+        (programs.by_pace, (x, typeof(programs.Pace.SLOW), typeof(programs.Side.LEFT))),
+        (programs.drawn, (types.npy_rng, types.int64)),
+    ]
+    reports = [analyze(function, kinds, confirm=True) for function, kinds in questions]
+    assert [one.trial.note for one in reports] == [""] * 5
+    assert all(one.trial.returned >= 20 for one in reports)
+    assert [one.ok for one in reports] == [True, False, False, False, False]
+    for one in reports[1:4]:
+        assert all(f.confirmation.confirmed for f in one.findings if f.code == "AC101")
+
+
 def test_the_c_entry_is_run():
     report = analyze(programs.two_places, "(float64[::1], int64)", entry="c", confirm=True)
     assert report.trial.inputs > 20

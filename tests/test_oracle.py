@@ -326,6 +326,21 @@ class TestArguments:
         assert [c.result for c in kept.calls] == [1, 2, 3]
         assert [c.result for c in fresh.calls] == [1, 1, 1]
 
+    def test_arrays_stand_for_pointers(self, oracle):
+        x, out = np.array([3.0, 1.0, 2.0]), np.zeros(1)
+        counts = oracle.count(cases.lowest, x[1:], 2, out, None)
+        assert counts.result == 1.0
+        assert counts.allocations == 0
+        assert oracle.count(cases.lowest, x, 3, out, np.full(1, 0.25)).result == 0.25
+        copies = oracle.count(cases.copies_behind_pointer, np.arange(4, dtype=np.float32), 4)
+        assert (copies.allocations, copies.result) == (1, 6.0)
+
+    def test_an_array_of_something_else_does_not(self, oracle):
+        with pytest.raises(RemoteError, match="no overload"):
+            oracle.count(cases.copies_behind_pointer, np.arange(4.0), 4)
+        with pytest.raises(RemoteError, match="is no float32"):
+            oracle.count(cases.copies_behind_pointer, np.arange(4.0), 4, signature=cases.POINTERS)
+
     def test_value_that_cannot_travel(self, oracle):
         with pytest.raises(UsageError, match="made_by"):
             oracle.count(cases.scalar_loop, object(), 3)

@@ -88,3 +88,15 @@ def typed_dict(code: str, keys: list[Any], values: list[Any]) -> Any:
     for key, value in zip(keys, values, strict=True):
         made[key] = value
     return made
+
+
+def random_generator(seed: int) -> Any:
+    """Return NumPy's generator of random numbers.
+
+    Parameters
+    ----------
+    seed : int
+    """
+    import numpy as np
+
+    return np.random.default_rng(seed)

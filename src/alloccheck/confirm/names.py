@@ -58,6 +58,10 @@ def caller_types(argument_types: Sequence[Any]) -> list[Any]:
     return found
 
 
+_NAMED = ("voidptr", "slice2_type", "slice3_type", "npy_rng")
+"""Types that Numba's own names stand for."""
+
+
 class _NameError(Exception):
     """A type has no name."""
 
@@ -91,4 +95,11 @@ def _text(kind: Any) -> str:
         return f"DictType({_text(kind.key_type)}, {_text(kind.value_type)})"
     if isinstance(kind, types.List) and kind.reflected:
         return f"List({_text(kind.dtype)}, True)"
+    if isinstance(kind, types.Set) and kind.reflected:
+        return f"Set({_text(kind.dtype)}, True)"
+    if isinstance(kind, types.CPointer):
+        return f"CPointer({_text(kind.dtype)})"
+    for name in _NAMED:
+        if kind == getattr(types, name):
+            return name
     raise _NameError

@@ -2,8 +2,9 @@
 
 Lengths are 0, 1, small, odd and large, and mostly shared by the arrays of one call, as compiled
 code does not check them; arrays are contiguous, strided, reversed, unaligned to each other, and
-may overlap; numbers are small, or the extreme ones of their type. Knows types and values; nothing
-of running anything.
+may overlap; numbers are small, or the extreme ones of their type. How much memory is behind a
+pointer the other arguments tell, and nobody knows how: beside pointers no number is larger than a
+length, and the memory holds the square of one. Knows types and values; nothing of running anything.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from numba.np.numpy_support import as_dtype
 
 from alloccheck.confirm import containers
 from alloccheck.errors import Unstorable, UsageError
-from alloccheck.oracle.native import has_one_value, parts_of
-from alloccheck.oracle.references import Parts, made_by
+from alloccheck.oracle.native import has_one_value, is_pointer, parts_of
+from alloccheck.oracle.references import Made, Parts, made_by
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
@@ -28,6 +29,7 @@ LENGTHS = (3, 0, 1, 2, 5, 7, 8, 17, 64, 1025)
 """Lengths of arrays; the last is larger than what loops are unrolled by and than small buffers."""
 
 _MOST_ELEMENTS = 20_000
+_MOST_BEHIND_A_POINTER = 64
 
 
 def require_hypothesis() -> None:
@@ -78,7 +80,7 @@ give arguments
 
     @st.composite
     def drawn(draw: DrawFn) -> tuple[Any, ...]:
-        call = _Call(draw, st)
+        call = _Call(draw, st, bounded=any(map(_holds_pointer, argument_types)))
         return tuple(call.value(one) for one in argument_types)
 
     return drawn()
@@ -142,14 +144,41 @@ def _is_known(kind: Any) -> bool:
         return _is_known(kind.type)
     if isinstance(kind, types.List):
         return _is_scalar(kind.dtype)
+    if isinstance(kind, types.Set):
+        return _is_scalar(kind.dtype)
     if isinstance(kind, types.ListType):
         return _can_travel(kind) and _is_known(kind.dtype)
     if isinstance(kind, types.DictType):
         return _can_travel(kind) and _is_scalar(kind.key_type) and _is_known(kind.value_type)
+    if isinstance(kind, types.EnumMember):
+        return _members(kind) is not None
+    if is_pointer(kind):
+        return kind == types.voidptr or isinstance(kind.dtype, _ELEMENTS)
     parts = parts_of(kind)
     if parts is not None:
         return all(_is_known(field) for _, field in parts)
-    return isinstance(kind, types.UnicodeType | types.NoneType | types.Bytes)
+    return isinstance(kind, _OTHERS)
+
+
+_OTHERS = (
+    types.UnicodeType,
+    types.NoneType,
+    types.Bytes,
+    types.SliceType,
+    types.NumPyRandomGeneratorType,
+)
+
+
+def _holds_pointer(kind: Any) -> bool:
+    return is_pointer(kind) or (isinstance(kind, types.BaseTuple) and any(map(is_pointer, kind)))
+
+
+def _members(kind: Any) -> list[Made] | None:
+    """Return the members of an enumeration; None where another process cannot find it."""
+    try:
+        return [made_by(kind.instance_class, one.value) for one in kind.instance_class]
+    except UsageError:
+        return None
 
 
 def _dtype(kind: Any) -> np.dtype[Any]:
@@ -173,9 +202,11 @@ def _is_scalar(kind: Any) -> bool:
 class _Call:
     """What the arguments of one call share: lengths, and memory."""
 
-    def __init__(self, draw: DrawFn, st: Any) -> None:
+    def __init__(self, draw: DrawFn, st: Any, *, bounded: bool = False) -> None:
         self._draw, self._st = draw, st
-        self._length = draw(st.sampled_from(LENGTHS))
+        self._bounded = bounded
+        lengths = [one for one in LENGTHS if not bounded or one <= _MOST_BEHIND_A_POINTER]
+        self._length = draw(st.sampled_from(lengths))
         self._overlap = draw(st.integers(0, 3)) == 0
         self._memory: list[np.ndarray[Any, Any]] = []
 
@@ -202,10 +233,20 @@ class _Call:
             return self._draw(self._st.binary(max_size=8))
         if isinstance(kind, types.UnicodeType):
             return self._draw(self._st.text(max_size=8))
-        if isinstance(kind, types.List | types.ListType):
+        if isinstance(kind, types.SliceType):
+            return made_by(slice, *self._ends(kind.has_step))
+        if isinstance(kind, types.NumPyRandomGeneratorType):
+            return made_by(containers.random_generator, self._draw(self._st.integers(0, 255)))
+        if isinstance(kind, types.EnumMember):
+            return self._draw(self._st.sampled_from(_members(kind)))
+        if is_pointer(kind):
+            return self._memory_behind(kind)
+        if isinstance(kind, types.List | types.ListType | types.Set):
             items = [self.value(kind.dtype) for _ in range(1 + self._length % 9)]
             if isinstance(kind, types.List):
                 return items
+            if isinstance(kind, types.Set):
+                return made_by(set, items)
             return made_by(containers.typed_list, containers.code_of(kind), items)
         if isinstance(kind, types.DictType):
             keys = [self.value(kind.key_type) for _ in range(1 + self._length % 9)]
@@ -218,6 +259,20 @@ class _Call:
         start = self._draw(self._st.sampled_from((0, 1, self._length)))
         step = self._draw(self._st.sampled_from((1, 2, -1) if kind.signed else (1, 2)))
         return start, self._length if step > 0 else -1, step
+
+    def _ends(self, has_step: bool) -> tuple[int | None, ...]:
+        """Return start, stop and perhaps step of a slice; it may reach out of an array."""
+        ends = (None, 0, 1, -1, self._length // 2, self._length, self._length + 1)
+        found = tuple(self._draw(self._st.sampled_from(ends)) for _ in range(2))
+        return (*found, self._draw(self._st.sampled_from((2, -1, 3)))) if has_step else found
+
+    def _memory_behind(self, kind: Any) -> np.ndarray[Any, Any] | None:
+        """Return what a pointer points to; None for a null pointer, which only user data is."""
+        if kind == types.voidptr and self._one_in(3):
+            return None
+        dtype = np.dtype(np.uint8) if kind == types.voidptr else _dtype(kind.dtype)
+        count = _MOST_BEHIND_A_POINTER**2 + _MOST_BEHIND_A_POINTER
+        return _elements(dtype, count, self._draw(self._st.integers(0, 255)), self._length)
 
     def _only(self, kind: Any) -> Any:
         """Return the value of a type that has one alone; None where nothing stands for it."""
@@ -234,7 +289,10 @@ class _Call:
         dtype = _dtype(kind)
         if dtype.kind in "VmM":
             return _elements(dtype, 1, self._draw(self._st.integers(0, 255)), self._length)[0]
-        found = self._draw(self._st.sampled_from(_numbers(dtype, self._length)))
+        numbers = _numbers(dtype, self._length)
+        if self._bounded and dtype.kind in "iu":
+            numbers = [one for one in numbers if 0 <= one <= self._length] or [0]
+        found = self._draw(self._st.sampled_from(numbers))
         plain = {"int64": int, "float64": float, "complex128": complex}.get(dtype.name)
         return dtype.type(found) if plain is None else plain(found)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, imputils, sigutils, types
 from numba.core.typing import signature as make_signature
@@ -19,7 +20,7 @@ from numba.core.typing.templates import fold_arguments
 from numba.extending import intrinsic
 
 from alloccheck.errors import UsageError
-from alloccheck.oracle.native import Assembly, Form, can_box
+from alloccheck.oracle.native import Assembly, Form, can_box, is_pointer, points_into
 from alloccheck.oracle.references import ONLY
 
 Convention = Literal["numba", "c"]
@@ -137,7 +138,35 @@ def entry_of(
         starred = _starred(dispatcher)
         if starred is not None:
             argtypes = (*argtypes[:starred], types.StarArgTuple(argtypes[starred].types))
-    return _entry(dispatcher, _compiled_key(dispatcher, argtypes), convention)
+    if not any(map(_may_be_memory, values)):
+        return _entry(dispatcher, _compiled_key(dispatcher, argtypes), convention)
+    return _entry(dispatcher, _key_with_pointers(dispatcher, values, argtypes), convention)
+
+
+def _may_be_memory(value: Any) -> bool:
+    return value is None or isinstance(value, np.ndarray)
+
+
+def _key_with_pointers(
+    dispatcher: Any, values: Sequence[Any], argtypes: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """As `_compiled_key`, where arrays and None may stand for pointers.
+
+    That no call of Numba's means: only a signature that was given has pointers, and it is the one
+    that is meant when the other arguments fit it.
+    """
+    convert = dispatcher.targetdescr.typing_context.can_convert
+    fitting = [
+        key
+        for key in dispatcher.overloads
+        if any(map(is_pointer, key))
+        and len(key) == len(values)
+        and all(
+            points_into(kind, value) or (not is_pointer(kind) and convert(given, kind) is not None)
+            for kind, value, given in zip(key, values, argtypes, strict=True)
+        )
+    ]
+    return fitting[0] if len(fitting) == 1 else _compiled_key(dispatcher, argtypes)
 
 
 def _entry(dispatcher: Any, key: tuple[Any, ...], convention: Convention) -> Entry:

@@ -2,7 +2,8 @@
 
 Most values are unboxed by Numba, as in any call. A type that has one value alone (a literal, a
 function) needs none from Python. What Python cannot make (a structref or jitclass instance without
-its constructor, a range) is put together from its parts by compiled code, before the window opens.
+its constructor, a range) is put together from its parts by compiled code, before the window opens,
+and for a pointer stands the memory of an array.
 Knows Numba's types and data models; nothing of counting or of processes.
 """
 
@@ -15,14 +16,16 @@ from typing import Any, Literal
 import numba.core.boxing  # noqa: F401  (registers what is looked up here)
 import numpy as np
 from numba.core import cgutils, pythonapi, types
+from numba.core.errors import NumbaNotImplementedError
 from numba.core.registry import cpu_target
 from numba.core.typing.typeof import Purpose, typeof
 from numba.experimental.jitclass import base as jitclasses
+from numba.np.numpy_support import as_dtype
 
 from alloccheck.errors import UsageError
 from alloccheck.oracle.references import Parts
 
-How = Literal["value", "fixed", "tuple", "struct", "instance", "range"]
+How = Literal["value", "fixed", "tuple", "struct", "instance", "range", "pointer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +34,9 @@ class Form:
 
     Parameters
     ----------
-    how : {"value", "fixed", "tuple", "struct", "instance", "range"}
-        Unboxed; the only value of its type; put together from parts.
+    how : {"value", "fixed", "tuple", "struct", "instance", "range", "pointer"}
+        Unboxed; the only value of its type (or null); put together from parts; the address of the
+        memory of an array, which is the only part.
     type : numba type
         Of the argument.
     parts : tuple of Form
@@ -104,6 +108,52 @@ def parts_of(kind: Any) -> tuple[tuple[str, Any], ...] | None:
     return None
 
 
+def is_pointer(kind: Any) -> bool:
+    """Tell whether a type is that of an address, which arrays can stand for.
+
+    Parameters
+    ----------
+    kind : numba type
+        Of an argument.
+
+    Examples
+    --------
+    >>> is_pointer(types.CPointer(types.float64)), is_pointer(types.voidptr), is_pointer(types.intp)
+    (True, True, False)
+    """
+    return isinstance(kind, types.CPointer) or kind == types.voidptr
+
+
+def points_into(kind: Any, value: Any) -> bool:
+    """Tell whether a value can stand for a pointer: an array of what is pointed to, or None.
+
+    Parameters
+    ----------
+    kind : numba type
+        Of an argument.
+    value : object
+
+    Examples
+    --------
+    >>> points_into(types.CPointer(types.float32), np.zeros(3, np.float32))
+    True
+    >>> points_into(types.CPointer(types.float32), np.zeros(3))
+    False
+    """
+    if not is_pointer(kind):
+        return False
+    if value is None:
+        return True
+    if not isinstance(value, np.ndarray):
+        return False
+    if kind == types.voidptr:
+        return True
+    try:
+        return bool(value.dtype == as_dtype(kind.dtype))
+    except NumbaNotImplementedError:
+        return False
+
+
 def flatten(kinds: Sequence[Any], values: Sequence[Any]) -> tuple[tuple[Form, ...], list[Any]]:
     """Return how native arguments come about, and the Python values that this takes.
 
@@ -136,6 +186,10 @@ def _form(kind: Any, value: Any, leaves: list[Any]) -> Form:
         value = value.value
     if isinstance(value, range) and isinstance(kind, types.RangeType):
         value = Parts((value.start, value.stop, value.step))
+    if points_into(kind, value):
+        if value is None:
+            return Form("fixed", kind)
+        return Form("pointer", kind, (_form(typeof(value, Purpose.argument), value, leaves),))
     if isinstance(value, Parts):
         named = parts_of(kind)
         if named is None or len(named) != len(value.values):
@@ -253,6 +307,10 @@ class Assembly:
         if form.how == "fixed":
             return self._only(form.type)
         parts = [self.value(one) for one in form.parts]
+        if form.how == "pointer":
+            array = self._context.make_array(form.parts[0].type)
+            place = array(self._context, self._builder, parts[0]).data
+            return self._builder.bitcast(place, self._context.get_value_type(form.type))
         if form.how == "tuple":
             return self._context.make_tuple(self._builder, form.type, parts)
         if form.how == "range":
