@@ -2,6 +2,7 @@
 
 import random
 import re
+from pathlib import Path
 
 import llvmlite.binding as llvm
 import pytest
@@ -88,6 +89,53 @@ def test_intrinsics_are_an_allow_list():
     assert not is_harmless_intrinsic("llvm.sqrtx.f64")
     assert not is_harmless_intrinsic("llvm.experimental.gc.statepoint.p0")
     assert not is_harmless_intrinsic("llvm.eh.unwind.init")
+
+
+TARGETS = """
+    aarch64 aie amdgcn arm arm64ec bpf dpp dx hexagon loongarch mips nvvm ppc r600 riscv s390 spv
+    sme sve ve wasm x86 xcore
+""".split()
+
+NO_INTRINSICS = """
+    access.group bitcode matrix cgdata cmdline codeview commandline compiler.used dbgf debugify embedded
+    errno.tbaa global gcov ident licm loop mem.parallel_loop_access metadata mir.debugify
+    module.flags nearbyin80f64 object offloading printf.fmts pseudo_probe_desc
+    reloc.none sampleprof stats tysan.globals used vectorizer callbr.landingpad test.vectorelement
+""".split()
+"""Names of metadata, variables and the like, or beginnings of them."""
+
+REFUSED = """
+    addressofreturnaddress adjust.trampoline alloc.token.id allow asan call.preallocated clear_cache
+    coro debugtrap eh experimental.convergence experimental.deoptimize experimental.gc
+    experimental.guard experimental.patchpoint experimental.stackmap
+    experimental.widenable.condition gcread gcroot gcwrite get.dynamic.area.offset get.fpenv
+    get.fpmode hwasan icall.branch.funnel init.trampoline instrprof localaddress localescape
+    localrecover objc pcmarker preserve protected.field.ptr ptrauth public.type.test read_register
+    read_volatile_register reset set.fpenv set.fpmode set.loop.iterations seh stackaddress
+    stackguard stackprotector start.loop.iterations swift test.set.loop.iterations
+    test.start.loop.iterations type write_register xray
+""".split()
+"""What no Python function becomes, or what has effects; so each must be looked at first."""
+
+
+def test_every_intrinsic_of_this_llvm_was_looked_at():
+    (library,) = Path(llvm.__file__).parent.glob("libllvmlite.*")
+    found = re.findall(rb"\0llvm\.([a-z0-9_.]+)(?=\0)", library.read_bytes())
+    names = {one.decode() for one in found}
+    assert len(names) > 5000
+
+    def begins(name, among):
+        return any(name == one or name.startswith((f"{one}.", f"{one}_")) for one in among)
+
+    left = {
+        one
+        for one in names
+        if not begins(one, TARGETS + NO_INTRINSICS + REFUSED)
+        and not is_harmless_intrinsic(f"llvm.{one}")
+        and not is_harmless_intrinsic(f"llvm.{one}.i64")
+    }
+    assert left == set()
+    assert not any(is_harmless_intrinsic(f"llvm.{one}.i64") for one in REFUSED)
 
 
 def test_operand_bundle_that_may_call_is_seen():

@@ -13,7 +13,7 @@ _EXACT_NAMES = """
     experimental.noalias.scope.decl var.annotation annotation prefetch
     stacksave stackrestore returnaddress frameaddress sponentry
     readcyclecounter readsteadycounter thread.pointer
-    va_start va_end va_copy
+    va_start va_end va_copy vscale fake.use get.rounding set.rounding
 """
 _FAMILY_NAMES = """
     lifetime.start lifetime.end invariant.start invariant.end launder.invariant.group
@@ -31,10 +31,17 @@ _FAMILY_NAMES = """
     frexp canonicalize is.fpclass arithmetic.fence fptosi.sat fptoui.sat
     convert.to.fp16 convert.from.fp16
     vector.reduce vector.insert vector.extract vector.reverse vector.splice vector.interleave2
-    vector.deinterleave2 vector.partial.reduce.add stepvector vp masked.load masked.store
-    masked.gather masked.scatter masked.expandload masked.compressstore
-    get.active.lane.mask loop.dependence.war.mask loop.dependence.raw.mask
-    experimental.constrained
+    vector.interleave3 vector.interleave4 vector.interleave5 vector.interleave6
+    vector.interleave7 vector.interleave8 vector.deinterleave2 vector.deinterleave3
+    vector.deinterleave4 vector.deinterleave5 vector.deinterleave6 vector.deinterleave7
+    vector.deinterleave8 vector.partial.reduce.add vector.partial.reduce.fadd
+    vector.compress vector.find.last.active vector.match stepvector vscale vp
+    masked.load masked.store masked.gather masked.scatter masked.expandload masked.compressstore
+    masked.udiv masked.sdiv masked.urem masked.srem
+    matrix.column.major.load matrix.column.major.store matrix.multiply matrix.transpose
+    get.active.lane.mask loop.dependence.war.mask loop.dependence.raw.mask clmul fptrunc.round
+    load.relative fake.use experimental.constrained experimental.cttz.elts
+    experimental.get.vector.length experimental.vector experimental.vp experimental.memset.pattern
     x86.atomic.add.cc x86.atomic.sub.cc x86.atomic.and.cc x86.atomic.or.cc x86.atomic.xor.cc
     x86.sse x86.sse2 x86.sse3 x86.ssse3 x86.sse41 x86.sse42 x86.avx x86.avx2 x86.avx512
     x86.fma x86.f16c x86.bmi aarch64.neon
