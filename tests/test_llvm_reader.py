@@ -97,7 +97,8 @@ TARGETS = """
 """.split()
 
 NO_INTRINSICS = """
-    access.group bitcode matrix cgdata cmdline codeview commandline compiler.used dbgf debugify embedded
+    access.group bitcode matrix cgdata cmdline codeview commandline compiler.used dbgf debugify
+    embedded
     errno.tbaa global gcov ident licm loop mem.parallel_loop_access metadata mir.debugify
     module.flags nearbyin80f64 object offloading printf.fmts pseudo_probe_desc
     reloc.none sampleprof stats tysan.globals used vectorizer callbr.landingpad test.vectorelement
