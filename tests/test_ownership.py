@@ -257,12 +257,14 @@ def test_an_increment_in_the_callee_is_undone_by_its_caller():
         ("  %bad", "  br i1 %y, label %go, label %early\nearly:\n  ret i32 0\nmore:\n  %bad"),
         # overwritten, wholly or in part
         ("  ret i32 0\n}", "  store i32 0, ptr %retptr, align 8\n  ret i32 0\n}"),
-        ("  ret i32 0\n}", "  call void @llvm.memset.p0.i64(ptr %retptr, i8 0, i64 16, i1 false)\n"
+        ("  ret i32 0\n}", "  call void @llvm.memset.p0.i64(ptr %retptr, i8 1, i64 16, i1 false)\n"
+         "  ret i32 0\n}"),
+        ("  ret i32 0\n}", "  call void @llvm.memset.p0.i64(ptr %retptr, i8 0, i64 4, i1 false)\n"
          "  ret i32 0\n}"),
         # somebody else knows the slot
         ("  ret i32 0\n}", "  store ptr %retptr, ptr %x, align 8\n  ret i32 0\n}"),
     ],
-    ids="uncounted undone other missing part all escaped".split(),
+    ids="uncounted undone other missing part all half escaped".split(),
 )  # fmt: skip
 def test_a_callee_that_does_not_hand_its_increment_over(before, after):
     callee = CALLEE.replace(before, after)
@@ -270,6 +272,11 @@ def test_a_callee_that_does_not_hand_its_increment_over(before, after):
     callee = callee.replace("ptr %x)", "ptr %x, i1 %y)") if "%y" in callee else callee
     call = CALL.replace("ptr %arg)", "ptr %arg, i1 %c)") if "%y" in callee else CALL
     assert effects(call, callee) == FOREIGN
+
+
+def test_a_callee_that_hands_over_no_object():
+    zero = "  call void @llvm.memset.p0.i64(ptr %retptr, i8 0, i64 16, i1 false)\n  ret i32 0\n}"
+    assert effects(CALL, CALLEE.replace("  ret i32 0\n}", zero)) == set()
 
 
 @pytest.mark.parametrize(
@@ -507,6 +514,36 @@ def test_zeroes_over_half_of_a_pointer_that_lies_across_words_leave_another():
     more = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n"
     assert effects(body.format(""), more) == set()
     assert effects(body.format(FILL.format("s", 0)), more) == FOREIGN
+
+
+@pytest.mark.parametrize(
+    ("start", "size", "held"),
+    [
+        (0, 32, True),  # all of it
+        (8, 8, True),
+        (0, 16, True),  # with what is before
+        (16, 13, True),  # beside it: not even whole words
+        (0, 8, True),
+        (0, 3, True),
+        (0, 12, False),  # half of it
+        (12, 4, False),
+        (9, 1, False),
+        (10, 20, False),
+    ],
+)
+def test_zeroes_count_where_they_are(start, size, held):
+    body = """
+  %s = alloca [32 x i8], align 8
+  %place = getelementptr inbounds i8, ptr %s, i64 8
+  %zeroes = getelementptr inbounds i8, ptr %s, i64 {start}
+  store ptr %arg, ptr %place, align 8
+  call void @llvm.memset.p0.i64(ptr noundef align 1 %zeroes, i8 0, i64 {size}, i1 false)
+  %p = load ptr, ptr %place, align 8
+  call void @NRT_decref(ptr %p)
+  ret i32 0"""
+    more = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n"
+    found = effects(body.format(start=start, size=size), more)
+    assert found == (set() if held else FOREIGN)
 
 
 def test_memory_of_the_callers_caller_is_not_known():

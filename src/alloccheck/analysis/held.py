@@ -204,15 +204,17 @@ def _written(writes: Iterable[Write], offset: int) -> list[str] | None:
     found = []
     for one in writes:
         if one.offset is None:
-            # Zeroes over whole words leave half of a pointer that does not lie on a word.
-            if one.value not in NOTHING or offset % _POINTER:
+            if one.value not in NOTHING:
                 return None
         elif one.offset == offset and one.size == _POINTER and one.value is not None:
             found.append(one.value)
         elif one.offset < offset + _POINTER and (
             one.size is None or offset < one.offset + one.size
         ):
-            return None
+            # Half of a pointer that becomes zero leaves another pointer.
+            end = one.offset + (one.size or 0)
+            if one.value != "zeroinitializer" or one.offset > offset or end < offset + _POINTER:
+                return None
     return found
 
 

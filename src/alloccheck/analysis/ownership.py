@@ -632,7 +632,8 @@ class _Walk:
                 or (key[1] < event.offset + event.size and event.offset < key[1] + 8)
             ):
                 del slots[key]
-        if event.offset is not None and event.value is not None and not event.maybe:
+        whole = event.size is not None and event.size >= 8
+        if event.offset is not None and event.value is not None and whole and not event.maybe:
             slots[event.slot, event.offset] = event.value
 
     def _call(

@@ -396,11 +396,15 @@ def _read(
         # A call that has no effect of its own: an intrinsic.
         if _MEMORY_INTRINSIC.search(line):
             empties = _EMPTIES.search(line)
-            size = int(empties[1] or 0) if empties else 1
-            for slot, offset in (place for n in used for place in found.places(n)):
-                # Half of a pointer that becomes zero leaves another pointer.
-                whole = size % _SIZES["ptr"] == 0 and (not size or offset % _SIZES["ptr"] == 0)
-                events.append(Write(slot, None, None, "zeroinitializer" if whole else None))
+            size = int(empties[1]) if empties and empties[1] else None
+            for address in used:
+                for slot, offset in found.places(address):
+                    if size is None:
+                        value = "zeroinitializer" if empties else None
+                        events.append(Write(slot, None, None, value))
+                    else:
+                        maybe = address not in found.addresses
+                        events.append(Write(slot, offset, size, "zeroinitializer", maybe))
         else:
             found.escape(used)
     elif opcode not in ("alloca", "icmp"):

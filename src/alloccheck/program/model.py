@@ -91,8 +91,8 @@ class Write:
     offset: int | None
     size: int | None
     value: str | None
-    """The pointer that is stored, if it is one; ``zeroinitializer`` when bytes become zero, or
-    undefined."""
+    """The pointer that is stored, if it is one; ``zeroinitializer`` when all bytes become zero, or
+    undefined; these may be more or fewer than a pointer's."""
     maybe: bool = False
     """It may be another place that is written instead."""
 
