@@ -145,6 +145,14 @@ def test_the_same_program_gives_the_same_bytes(audited):
     assert again.stdout == done.stdout
 
 
+def test_a_place_that_cannot_be_written_is_told_before_the_program_runs(tmp_path):
+    (tmp_path / "loud.py").write_text("print('it ran')\n")
+    done = audit("--output", "nowhere/audit.txt", "loud.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "nowhere/audit.txt is in no directory to write into" in done.stderr
+    assert "it ran" not in done.stdout
+
+
 def test_the_table_is_for_people(audited):
     folder, _ = audited
     done = audit("--effects", "nonblocking", "--output", "audit.txt", "prog.py", cwd=folder)
