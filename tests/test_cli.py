@@ -372,7 +372,7 @@ GOOD = (
         ("syntax.py", "cannot import syntax.py: SyntaxError: "),
         ("exits.py", "cannot import exits.py: SystemExit: 3"),
         ("needs.py", "cannot import needs.py: No module named 'not_there'"),
-        ("text.txt", "cannot import text.txt: ImportError: not a Python source file"),
+        ("text.txt", "text.txt is not a Python source file"),
         ("..", "broken.py: cannot import"),
     ],
 )
