@@ -285,6 +285,7 @@ def test_a_missing_module_is_pythons_own_error(tmp_path):
 def test_commands_are_understood():
     assert command_of(["python3", __file__, "-x"]) == Command("script", __file__, ("-x",))
     assert command_of(["pytest", "-k", "a"]) == Command("entry point", "pytest", ("-k", "a"))
+    assert str(command_of(["pytest", "-k", "a or b"])) == "pytest -k 'a or b'"
     assert str(command_of(["pkg", "a"], module=True)) == "-m pkg a"
     with pytest.raises(UsageError, match="no program given"):
         command_of([])
