@@ -23,6 +23,7 @@ from alloccheck.analysis.summary import Witness
 from alloccheck.cli import COMMANDS, main
 from alloccheck.cli.discover import split_target
 from alloccheck.cli.road import Road, default_road
+from alloccheck.cli.terminal import use_color
 from alloccheck.effects import Effect, Guarantee, Occasion, Path
 from alloccheck.errors import AllocCheckError, CompileError, UsageError
 from alloccheck.findings import Report, findings_from
@@ -516,6 +517,26 @@ def test_an_error_of_our_own_is_no_finding(check, monkeypatch):
     assert done.exit_code == 2
     assert done.stderr.startswith("internal error, please report it:\nTraceback")
     assert "ZeroDivisionError: by nought" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("choice", "terminal", "no_color", "colored"),
+    [
+        ("auto", True, None, True),
+        ("auto", True, "", True),  # https://no-color.org: when present and not empty
+        ("auto", True, "1", False),
+        ("auto", False, None, False),
+        ("always", False, "1", True),
+        ("never", True, None, False),
+    ],
+)
+def test_colors_are_for_terminals_that_want_them(choice, terminal, no_color, colored, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_color is not None:
+        monkeypatch.setenv("NO_COLOR", no_color)
+    assert use_color(choice, terminal=terminal) is colored
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
+    assert use_color(choice) is colored
 
 
 def test_version_and_help_name_the_commands():
