@@ -7,6 +7,9 @@ import tomllib
 
 import pytest
 
+from alloccheck.analysis.contracts import load_contracts
+from alloccheck.cli.check import user_contracts
+from alloccheck.config import Config, load_config
 from documents import ROOT, blocks, comparable, run_python
 
 DOCUMENTS = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")])
@@ -83,3 +86,19 @@ def test_the_page_on_dependencies_names_those_of_the_package():
         extra: names(requirements)
         for extra, requirements in project["optional-dependencies"].items()
     }
+
+
+SETTINGS = [
+    pytest.param(block, id=f"{named(document)}:{block.line}")
+    for document in DOCUMENTS
+    for block in blocks(document)
+    if block.language == "toml" and "[tool.alloccheck" in block.text
+]
+
+
+@pytest.mark.parametrize("block", SETTINGS)
+def test_shown_settings_are_accepted(block, tmp_path):
+    (tmp_path / "pyproject.toml").write_text(block.text)
+    config = load_config(tmp_path)
+    assert config != Config()
+    load_contracts(user_contracts(config))
