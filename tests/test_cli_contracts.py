@@ -46,3 +46,20 @@ def test_a_contract_in_the_settings_decides(tmp_path):
 def test_a_contract_without_a_symbol_is_refused():
     with pytest.raises(ContractError, match="needs a `symbol`"):
         user_contracts(Config(contracts=({"effects": [], "reason": "r", "source": "s"},)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ('"allocate"', "contract `sin`: `effects`"),
+        ('["alocate"]', "contract `sin`: `effects`: expected one of `allocate`"),
+    ],
+)
+def test_a_wrong_contract_is_a_wrong_question(wrong, message, tmp_path):
+    (tmp_path / "waves.py").write_text(PROGRAM)
+    text = SETTINGS + CONTRACT.replace('["allocate"]', wrong)
+    (tmp_path / "pyproject.toml").write_text(text)
+    done = check(tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: pyproject.toml: " + message)
+    assert "Traceback" not in done.stderr

@@ -15,6 +15,8 @@ from typing import Any
 
 import click
 
+from alloccheck.errors import AllocCheckException
+
 COMMANDS = ("audit", "certificate", "check", "native", "order", "store")
 """Each is a module of this package with a click command named `command`."""
 
@@ -41,6 +43,8 @@ class _Commands(click.Group):
         # found, and that the list of it is whole.
         except KeyboardInterrupt:
             click.echo("interrupted: nothing was decided", err=True)
+        except AllocCheckException as error:
+            click.echo(f"error: {error}", err=True)
         except OSError as error:
             _forget_output()
             click.echo(f"error: {error}", err=True)
