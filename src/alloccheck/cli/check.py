@@ -158,7 +158,7 @@ def _check_one(
                 signature,
                 guarantee=guarantee if guarantee is not None else own.guarantee,
                 ignore_throw=ignore_throw if ignore_throw is not None else own.ignore_throw,
-                first_call=config.first_call,
+                first_call=config.first_call if policy is None else policy.first_call,
                 **options,
             )
     except AllocCheckError as error:
