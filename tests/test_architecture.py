@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "alloccheck"
 
 FLOORS = {
-    "words": ("effects", "source", "errors", "container", "storage"),
+    "words": ("effects", "source", "errors", "container", "modules", "storage"),
     "program": ("program",),
     "analysis": ("analysis",),
     "compile": ("compile", "cforms"),

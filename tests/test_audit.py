@@ -145,6 +145,14 @@ def test_the_same_program_gives_the_same_bytes(audited):
     assert again.stdout == done.stdout
 
 
+def test_a_place_that_cannot_be_written_is_told_before_the_program_runs(tmp_path):
+    (tmp_path / "loud.py").write_text("print('it ran')\n")
+    done = audit("--output", "nowhere/audit.txt", "loud.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "nowhere/audit.txt is in no directory to write into" in done.stderr
+    assert "it ran" not in done.stdout
+
+
 def test_the_table_is_for_people(audited):
     folder, _ = audited
     done = audit("--effects", "nonblocking", "--output", "audit.txt", "prog.py", cwd=folder)
@@ -277,6 +285,7 @@ def test_a_missing_module_is_pythons_own_error(tmp_path):
 def test_commands_are_understood():
     assert command_of(["python3", __file__, "-x"]) == Command("script", __file__, ("-x",))
     assert command_of(["pytest", "-k", "a"]) == Command("entry point", "pytest", ("-k", "a"))
+    assert str(command_of(["pytest", "-k", "a or b"])) == "pytest -k 'a or b'"
     assert str(command_of(["pkg", "a"], module=True)) == "-m pkg a"
     with pytest.raises(UsageError, match="no program given"):
         command_of([])

@@ -186,6 +186,17 @@ def test_code_that_does_not_compile_is_explained(function, words):
     assert hermetic(add)(1.0) == 2.0
 
 
+def test_code_that_nests_too_deeply_is_explained():
+    space = {"__name__": __name__}
+    exec(f"def sums(x):\n    return {' + '.join(['x'] * 1000)}", space)
+    for ask in (analyze, lambda f, types: hermetic(f).compile(types)):
+        with pytest.raises(
+            CompileError, match=r"sums does not compile for .*nests deeper"
+        ) as caught:
+            ask(space["sums"], (float64[::1],))
+        assert isinstance(caught.value, RecursionError)  # as it is with njit
+
+
 def test_a_missing_scipy_is_explained(monkeypatch):
     def product(a, b):
         return np.dot(a, b)

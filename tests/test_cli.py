@@ -23,6 +23,7 @@ from alloccheck.analysis.summary import Witness
 from alloccheck.cli import COMMANDS, main
 from alloccheck.cli.discover import split_target
 from alloccheck.cli.road import Road, default_road
+from alloccheck.cli.terminal import use_color
 from alloccheck.effects import Effect, Guarantee, Occasion, Path
 from alloccheck.errors import AllocCheckError, CompileError, UsageError
 from alloccheck.findings import Report, findings_from
@@ -372,7 +373,7 @@ GOOD = (
         ("syntax.py", "cannot import syntax.py: SyntaxError: "),
         ("exits.py", "cannot import exits.py: SystemExit: 3"),
         ("needs.py", "cannot import needs.py: No module named 'not_there'"),
-        ("text.txt", "cannot import text.txt: ImportError: not a Python source file"),
+        ("text.txt", "text.txt is not a Python source file"),
         ("..", "broken.py: cannot import"),
     ],
 )
@@ -489,6 +490,55 @@ def test_import_path_is_restored(check):
     assert sys.path == before
 
 
+@pytest.mark.parametrize("redirect", [">/dev/full", "| true"])
+def test_output_that_cannot_be_written_is_no_finding(redirect):
+    command = f"{sys.executable} -m alloccheck store list"
+    script = f"set -o pipefail; {{ sleep 0.5; {command}; }} {redirect}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_closed_output_leaves_the_verdict(tmp_path):
+    (tmp_path / "user.py").write_text("def clean(x):\n    return x\n")
+    command = f"{sys.executable} -m alloccheck check user.py:clean --signature 'f8(f8)'"
+    script = f"cd {tmp_path}; {command} >&-"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_error_of_our_own_is_no_finding(check, monkeypatch):
+    def fail(_: FilePath) -> None:
+        raise ZeroDivisionError("by nought")
+
+    monkeypatch.setattr("alloccheck.cli.check.load_config", fail)
+    done = check("user.py")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("internal error, please report it:\nTraceback")
+    assert "ZeroDivisionError: by nought" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("choice", "terminal", "no_color", "colored"),
+    [
+        ("auto", True, None, True),
+        ("auto", True, "", True),  # https://no-color.org: when present and not empty
+        ("auto", True, "1", False),
+        ("auto", False, None, False),
+        ("always", False, "1", True),
+        ("never", True, None, False),
+    ],
+)
+def test_colors_are_for_terminals_that_want_them(choice, terminal, no_color, colored, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_color is not None:
+        monkeypatch.setenv("NO_COLOR", no_color)
+    assert use_color(choice, terminal=terminal) is colored
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
+    assert use_color(choice) is colored
+
+
 def test_version_and_help_name_the_commands():
     runner = CliRunner()
     assert runner.invoke(main, ["--version"]).stdout.startswith("alloccheck, version ")
@@ -507,9 +557,13 @@ def test_version_needs_no_numba():
     assert done.returncode == 0, done.stderr
 
 
-def test_the_page_on_the_command_names_every_option_and_exit_code():
-    page = (FilePath(__file__).parents[1] / "docs" / "cli.md").read_text(encoding="utf-8")
-    command = main.get_command(None, "check")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("name", "document"),
+    [("audit", "audit"), ("check", "cli"), ("native", "cli"), ("order", "order")],
+)
+def test_the_page_on_the_command_names_every_option_and_exit_code(name, document):
+    page = (FilePath(__file__).parents[1] / "docs" / f"{document}.md").read_text(encoding="utf-8")
+    command = main.get_command(None, name)  # type: ignore[arg-type]
     assert command is not None
     for parameter in command.params:
         for option in parameter.opts:

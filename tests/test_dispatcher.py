@@ -427,11 +427,25 @@ def test_values_with_code_behind_them_outlive_the_function(decorate):
     gc.collect()
 
 
-def test_generator_that_is_not_run_to_its_end(decorate):
-    made = decorate(generate)()
-    next(made)
-    del made
-    gc.collect()
+def test_generator_that_is_not_run_to_its_end(decorate, counting):
+    def holding(x):
+        kept = x + 1.0
+        yield kept[0]
+        yield kept[1]
+
+    def left_behind(generator):
+        list(generator(np.ones(2)))
+        gc.collect()
+        before = counting()
+        made = generator(np.ones(2))
+        assert next(made) == 2.0
+        del made
+        gc.collect()
+        after = counting()
+        return (after.mi_alloc - before.mi_alloc) - (after.mi_free - before.mi_free)
+
+    # Numba's finalizer drops the arguments, and forgets what the generator itself has made.
+    assert left_behind(decorate(holding)) == left_behind(njit(holding)) == 1
 
 
 def test_generator_as_the_root_with_arguments(decorate):
@@ -562,9 +576,7 @@ def test_call_from_njit_code_goes_to_the_artifact_by_address():
 
     assert caller(3.0) == 28.0
     text = caller.inspect_llvm(caller.signatures[0])
-    assert "define linkonce_odr i32 @_ZN" not in text or "cubed" not in "".join(
-        line for line in text.splitlines() if line.startswith("define")
-    )
+    assert not any("cubed" in line for line in text.splitlines() if line.startswith("define"))
     artifact = cubed.artifacts[(types.float64,)]
     # It cannot raise: the entry that returns its value is all of it.
     assert artifact.direct

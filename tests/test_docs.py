@@ -1,10 +1,15 @@
 """Documents: their Python runs, their examples print what is shown, their links lead somewhere."""
 
 import doctest
+import itertools
 import re
+import tomllib
 
 import pytest
 
+from alloccheck.analysis.contracts import load_contracts
+from alloccheck.cli.check import user_contracts
+from alloccheck.config import Config, load_config
 from documents import ROOT, blocks, comparable, run_python
 
 DOCUMENTS = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")])
@@ -57,3 +62,43 @@ def test_links_lead_somewhere(document):
     text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", document.read_text(), flags=re.M | re.S)
     for target in re.findall(r"\]\((?!https?:|mailto:|#)([^)#\s]+)", text):
         assert (document.parent / target).exists(), f"{named(document)}: {target}"
+
+
+def table_under(text, heading):
+    """The rows of the first table behind a line, each as its cells' words in code style."""
+    lines = text[text.index(heading) :].splitlines()
+    start = next(index for index, line in enumerate(lines) if line.startswith("|---"))
+    rows = itertools.takewhile(lambda line: line.startswith("|"), lines[start + 1 :])
+    return [[re.findall(r"`([^`]+)`", cell) for cell in row.split("|")[1:-1]] for row in rows]
+
+
+def test_the_page_on_dependencies_names_those_of_the_package():
+    page = (ROOT / "docs" / "dependencies.md").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    def names(requirements):
+        return {re.match(r"[\w-]+", one).group() for one in requirements}
+
+    run_time = {row[0][0] for row in table_under(page, "At run time:")}
+    assert run_time == names(project["dependencies"]) | {"llvmlite", "numpy"}
+    extras = {row[0][0]: set(row[1]) for row in table_under(page, "Extras:")}
+    assert extras == {
+        extra: names(requirements)
+        for extra, requirements in project["optional-dependencies"].items()
+    }
+
+
+SETTINGS = [
+    pytest.param(block, id=f"{named(document)}:{block.line}")
+    for document in DOCUMENTS
+    for block in blocks(document)
+    if block.language == "toml" and "[tool.alloccheck" in block.text
+]
+
+
+@pytest.mark.parametrize("block", SETTINGS)
+def test_shown_settings_are_accepted(block, tmp_path):
+    (tmp_path / "pyproject.toml").write_text(block.text)
+    config = load_config(tmp_path)
+    assert config != Config()
+    load_contracts(user_contracts(config))

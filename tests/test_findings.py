@@ -467,11 +467,33 @@ def test_message_gives_size_when_no_type_is_known():
     assert finding.message == "allocates 64 bytes on every call"
 
 
+def test_message_counts_one_byte():
+    [finding] = find(witness("malloc", size=1))
+    assert finding.message == "allocates 1 byte on every call"
+
+
 def test_message_gives_condition():
-    [finding] = find(witness("numba_dict_insert", condition="the table is full"))
+    [finding] = find(witness("numba_dict_insert", condition="only when the table is full"))
     assert finding.message == (
-        "may allocate room for a new key of a dict on every call if the table is full"
+        "may allocate room for a new key of a dict on every call (only when the table is full)"
     )
+
+
+def test_remedy_is_a_sentence_where_there_is_no_rewriting(at_line):
+    inner = ALLOCATOR
+    [finding] = find(witness(backtrace=at_line("return np.abs(a) * np.abs(a)", *inner)))
+    assert finding.help == (
+        "write into a preallocated buffer (numba takes it as the last positional argument), or "
+        "loop over the elements"
+    )
+
+
+@pytest.mark.parametrize(("effect", "code"), [(Effect.FREE, "AC299"), (Effect.BLOCK, "AC399")])
+def test_linear_algebra_is_named_in_its_other_effects(effect, code):
+    [finding] = find(witness("numba_xxgemv", effect=effect), guarantee=Guarantee.NONBLOCKING)
+    assert finding.code == code
+    assert "BLAS" in finding.message
+    assert "linear algebra" in finding.help
 
 
 @pytest.mark.parametrize(
@@ -595,6 +617,17 @@ def test_a_file_that_no_longer_parses_gives_nothing(tmp_path):
         ("a ** -1", "np.power(a, -1, buf)"),
         ("x.f + y[0]", "np.add(x.f, y[0], buf)"),
         ("a * b + c * d", None),
+        ("np.sum(a * b)", None),  # no ufunc: a second argument is not its result
+        ("-np.sum(a)", None),
+        ("np.zeros(3) + a", None),
+        ("np.add(a, b, c) * d", None),  # has its result
+        ("np.modf(a)", None),  # two results
+        (
+            "a + b + c + d + e",
+            "np.add(a, b, buf); np.add(buf, c, buf); np.add(buf, d, buf); np.add(buf, e, buf)",
+        ),
+        ("a + b + c + d + e + f", None),  # not easier to read than a loop
+        (" + ".join(["a"] * 3000), None),
         ("f(a)", None),
         ("a +", None),
     ],

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from alloccheck import native_cache
 from alloccheck.analysis.native import Decider, decide
 from alloccheck.native_cache import ChunkCache
 from alloccheck.program.machine.chunk import from_json, to_json
@@ -108,6 +109,21 @@ def test_new_files_are_private(tmp_path):
     for path in (tmp_path / "c").iterdir():
         assert path.stat().st_mode & 0o077 == 0
         assert path.stat().st_uid == os.geteuid()
+
+
+def test_what_another_reader_wrote_is_not_read(tmp_path, monkeypatch):
+    fill(tmp_path / "c")
+    monkeypatch.setattr(native_cache, "reader_versions", lambda: "another")
+    cache, _ = fill(tmp_path / "c")
+    assert cache.hits == 0
+
+
+def test_a_giant_is_not_read(tmp_path, monkeypatch):
+    fill(tmp_path / "c")
+    (file, *_) = (tmp_path / "c").iterdir()
+    assert native_cache.load_file(file)
+    monkeypatch.setattr(native_cache, "_LARGEST_FILE", file.stat().st_size - 1)
+    assert native_cache.load_file(file) == {}
 
 
 def test_two_caches_keep_what_both_found(tmp_path):

@@ -46,6 +46,13 @@ def test_witnesses_lead_down_to_the_system_call_when_no_name_is_known():
     )
 
 
+@pytest.mark.parametrize("pointer", ["foo", "libm.so.6", "libm.so.6+12", "0x", ""])
+def test_a_pointer_that_no_witness_can_name_is_refused(pointer):
+    result = call("libm.so.6", "sin", "--accept", pointer)
+    assert result.exit_code == 2
+    assert f"'all'; found {pointer!r}" in result.stderr
+
+
 def test_undecided_exits_with_two():
     result = call("libc.so.6", "bsearch")
     assert result.exit_code == 2

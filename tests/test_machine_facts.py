@@ -116,20 +116,19 @@ def test_evidence_names_library_slots_and_assumptions(decider):
     image = decider.walker.images.find(answer.address)
     assert library.build_id == image.build_id
     assert library.code_digest == image.code_digest
-    assert all("libm.so.6" in name for name in answer.evidence.functions)
+    functions = answer.evidence.functions
+    assert functions and all("libm.so.6" in name for name in functions)
     slots = dict(answer.evidence.slots)
     assert slots and all(target.startswith("libm.so.6!") for target in slots.values())
     trusted = {a.subject for a in answer.evidence.assumptions if a.name == "got"}
-    assert trusted <= set(slots)
+    assert trusted and trusted <= set(slots)
 
 
 def test_distrusted_slots_are_dispatch():
     exp = symbol_address("libm.so.6", "exp")
     answer = decide(exp, assumptions=frozenset())
     assert Effect.DISPATCH in answer.effects
-    assert answer.evidence.assumptions == () or all(
-        a.name != "got" for a in answer.evidence.assumptions
-    )
+    assert all(a.name != "got" for a in answer.evidence.assumptions)
 
 
 def test_lazy_binding_is_an_effect_of_the_first_call_only(decider):

@@ -633,7 +633,9 @@ def test_views_travel(array, data):
     if array.ndim:
         view = np.asarray(array[data.draw(hnp.basic_indices(array.shape, allow_newaxis=True))])
     view = view.T if data.draw(st.booleans()) else view
-    view.flags.writeable = view.flags.writeable and data.draw(st.booleans())
+    # Of the array of a record that is an element NumPy sets the flag to False alone.
+    if view.flags.writeable and not data.draw(st.booleans()):
+        view.flags.writeable = False
     back, whole = encoding.decode(encoding.encode([view, array]))
     assert back.dtype == view.dtype
     assert (back.shape, back.strides) == (view.shape, view.strides)

@@ -89,6 +89,22 @@ def test_hermetic_and_interpreted_values_stand_beside_stock_ones() -> None:
     assert found["stock"][0]["wrong"] == [0]
 
 
+@pytest.mark.parametrize(
+    ("signature", "arguments", "message"),
+    [
+        ("(int64", "(3,)", "cannot understand the signature '(int64': '(' was never closed"),
+        ("(int64,)", "(3", "--args '(3': SyntaxError: '(' was never closed"),
+        ("(int64,)", "nought", "--args 'nought': NameError: name 'nought' is not defined"),
+        ("(int64,)", "(3, 4)", "--args '(3, 4)': 1 arguments expected, found 2"),
+    ],
+)
+def test_wrong_questions_are_told_apart(signature: str, arguments: str, message: str) -> None:
+    target = f"{CASES / 'mutual_recursion_int_float.py'}:f"
+    result = order(target, signature, "--history", "others", "--args", arguments)
+    assert result.exit_code == 2
+    assert f"{signature}: {message}" in result.stderr
+
+
 def test_decorated_functions_are_given_to_stock_numba(tmp_path: Path) -> None:
     text = (CASES / "mutual_recursion_int_float.py").read_text()
     program = tmp_path / "decorated.py"

@@ -1,11 +1,16 @@
 """Lazy set-up is triggered before it can happen in a real-time thread, and shows in the verdict."""
 
+import ctypes
+import subprocess
+import sys
 import threading
 
 import numpy as np
-from numba import njit
+import pytest
+from numba import _helperlib, njit
 
 from alloccheck import analyze, prepare_thread
+from alloccheck.compile import prepare
 from alloccheck.oracle import Oracle
 
 
@@ -47,6 +52,39 @@ def test_blas_is_set_up_before_the_proof():
     assert analyze(product, vectors).ok
     assert not analyze(product, vectors, first_call="forbid").ok
     assert "numba_xxdot" in analyze(product, vectors).certificate.prepared
+
+
+def test_what_is_called_prepared_was_set_up():
+    # In a process of its own: this one has set up everything already.
+    script = (
+        "import sys\n"
+        "import llvmlite.binding as llvm\n"
+        "from numba import _helperlib\n"
+        "from alloccheck.compile.prepare import prepare\n"
+        "llvm.add_symbol('numba_xxdot', _helperlib.c_helpers['xxdot'])\n"
+        "assert 'scipy.linalg.cython_blas' not in sys.modules\n"
+        "assert prepare(['numba_xxdot', 'other']) == {'numba_xxdot'}\n"
+        "assert 'scipy.linalg.cython_blas' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("answers", [[False], [True, False]])
+def test_what_fails_to_be_set_up_is_not_called_prepared(answers, monkeypatch):
+    left = iter(answers)
+    monkeypatch.setitem(prepare._TRIGGERS, "numba_xxdot", lambda address: next(left))
+    assert prepare.prepare(["numba_xxdot"]) == frozenset()
+    assert next(left, None) is None
+
+
+@pytest.mark.parametrize("states", [[0, 0], [1, 2]])
+def test_a_state_that_was_not_made_is_told(states, monkeypatch):
+    left = iter(states)
+    helper = ctypes.CFUNCTYPE(ctypes.c_void_p)(lambda: next(left))
+    address = ctypes.cast(helper, ctypes.c_void_p).value
+    monkeypatch.setitem(_helperlib.c_helpers, "get_py_random_state", address)
+    with pytest.raises(RuntimeError, match="get_py_random_state made no state for this thread"):
+        prepare_thread()
 
 
 draw_jit = njit(draw)

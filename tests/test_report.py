@@ -14,6 +14,7 @@ import alloccheck.report
 from alloccheck.analysis.summary import Witness
 from alloccheck.effects import Effect, Guarantee, Occasion, Path
 from alloccheck.findings import Assumption, Report, TypeHint, findings_from, only_seen_in
+from alloccheck.report.excerpt import entry_name, trace
 from alloccheck.report.html import render_html
 from alloccheck.report.json import reports_to_json, to_json
 from alloccheck.report.text import render_text
@@ -338,3 +339,13 @@ def test_html_is_well_formed(report: Report):
         "out[1:] = out[:-1]",
         "log.append(level[0])",
     ]
+
+
+def test_an_entry_without_a_file_is_named_alone(report: Report):
+    # As the C entries, which are in no source.
+    [finding] = [one for one in report.findings if one.code == "AC103"]
+    entry = Frame("", 0, None, "cfunc.process")
+    inner = dataclasses.replace(finding, backtrace=(*finding.backtrace, entry))
+    first, second, *_ = trace(report, inner)
+    assert first == entry_name(report)
+    assert second.startswith("limiter.py:13 ")

@@ -35,8 +35,10 @@ from alloccheck.cli import main
 from alloccheck.compile.job import CompileJob
 from alloccheck.container import Container, from_bytes, to_bytes
 from alloccheck.errors import Unstorable
+from alloccheck.native_cache import default_directory
+from alloccheck.oracle.build import cache_root
 from alloccheck.policy import Policy
-from alloccheck.storage import Storage
+from alloccheck.storage import Storage, user_directory
 from alloccheck.store import ArtifactStore
 from store_programs import imported, run, wrongly_accepted
 
@@ -208,6 +210,17 @@ def test_the_default_directory_is_the_users(program, tmp_path, monkeypatch):
     (path,) = folder.iterdir()
     assert next(iter(proved.stored.values())).path == path
     assert (folder.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (0o700, 0o600)
+
+
+def test_caches_lie_in_no_folder_that_depends_on_where_one_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("ALLOCCHECK_CACHE_DIR", raising=False)
+    for chosen in ("relative", ""):
+        monkeypatch.setenv("XDG_CACHE_HOME", chosen)
+        home = tmp_path / ".cache" / "alloccheck"
+        assert user_directory() == home / "artifacts"
+        assert default_directory() == home / "native"
+        assert cache_root() == home
 
 
 @pytest.mark.parametrize("place", ["", 3, b"folder"])

@@ -9,6 +9,7 @@ import functools
 import inspect
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ NUMBA_ERRORS = (
     UnsupportedBytecodeError,
     NotImplementedError,
     ImportError,
+    RecursionError,
     UnicodeError,
 )
 """What Numba raises for code that it does not compile; the last for names with lone surrogates."""
@@ -314,6 +316,12 @@ def compile_error(job: CompileJob, error: Exception) -> CompileError:
             "numba.types.literal(value) in that place, or use check_call"
         )
     text = f"{name} does not compile for ({arguments}). Numba says:\n{error}"
+    if isinstance(error, RecursionError):
+        text = (
+            f"{name} does not compile for ({arguments}): it nests deeper than Python's recursion "
+            f"limit of {sys.getrecursionlimit()} bears. Split its longest expression, or raise the "
+            "limit by sys.setrecursionlimit()"
+        )
     if isinstance(error, UnicodeError):
         return CompileError(text)  # one that is also of its class could say nothing else
     return _of_both_kinds(type(error).__name__, CompileError, error, text)

@@ -294,12 +294,13 @@ def into_buffer(text: str) -> str | None:
     Parameters
     ----------
     text : str
-        An expression of operators and ``np`` calls.
+        An expression of operators and calls of ufuncs, as ``np.abs``.
 
     Returns
     -------
     str or None
-        None when more than one buffer would be needed or the expression is of another kind.
+        None when more than one buffer or more than four steps would be needed, or the expression
+        holds anything else, such as a reduction: only a ufunc takes its output.
 
     Examples
     --------
@@ -309,17 +310,34 @@ def into_buffer(text: str) -> str | None:
     'np.add(a, b, buf)'
     >>> into_buffer("(a + b) * (a - b)") is None
     True
+    >>> into_buffer("np.sum(a * b)") is None
+    True
     """
     try:
         tree = ast.parse(text, mode="eval").body
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     steps: list[str] = []
-    return "; ".join(steps) if _steps(tree, steps) and steps else None
+    return "; ".join(steps) if _steps(tree, steps, _MOST_STEPS) and steps else None
 
 
-def _steps(node: ast.expr, steps: list[str]) -> bool:
+_MOST_STEPS = 4
+"""More calls than these in a row are harder to read than a loop."""
+
+
+@lru_cache(maxsize=64)
+def _ufunc_inputs(name: str) -> int | None:
+    """Return how many operands ``np.name`` takes, None when it is no ufunc with one result."""
+    import numpy as np  # on use: expressions are looked up only for what is not proved
+
+    found = getattr(np, name, None)
+    return found.nin if isinstance(found, np.ufunc) and found.nout == 1 else None
+
+
+def _steps(node: ast.expr, steps: list[str], most: int) -> bool:
     """Append the calls that compute `node` into ``buf``; False when one buffer is not enough."""
+    if most == 0:
+        return False
     match node:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATOR_UFUNCS:
             name, operands = _OPERATOR_UFUNCS[type(op)], [left, right]
@@ -329,7 +347,9 @@ def _steps(node: ast.expr, steps: list[str]) -> bool:
             type(comparison) in _OPERATOR_UFUNCS
         ):
             name, operands = _OPERATOR_UFUNCS[type(comparison)], [left, right]
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="np" | "numpy")), keywords=[]):
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id="np" | "numpy"), attr=attribute), keywords=[]
+        ) if _ufunc_inputs(attribute) == len(node.args):
             name, operands = ast.unparse(node.func), node.args
         case _:
             return False
@@ -343,7 +363,7 @@ def _steps(node: ast.expr, steps: list[str]) -> bool:
             if isinstance(operand, ast.UnaryOp) and isinstance(operand.operand, ast.Constant):
                 written.append(ast.unparse(operand))
                 continue
-            if not _steps(operand, steps):
+            if not _steps(operand, steps, most - 1):
                 return False
             written.append("buf")
         else:

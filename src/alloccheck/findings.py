@@ -357,7 +357,8 @@ def _message(
     if type_ is not None:
         what = type_ if advice.typed else f"{what} ({type_})"
     elif witness.size is not None and witness.effect is Effect.ALLOCATE:
-        what = f"{witness.size} bytes for {what}" if what != "memory" else f"{witness.size} bytes"
+        size = f"{witness.size} byte{'' if witness.size == 1 else 's'}"
+        what = f"{size} for {what}" if what != "memory" else size
     match witness.effect:
         case Effect.ALLOCATE:
             sentence = f"{'may allocate' if witness.condition else 'allocates'} {what}"
@@ -385,7 +386,8 @@ def _message(
     if witness.effect in (Effect.DISPATCH, Effect.UNKNOWN) and witness.occasion is _EVERY:
         when = when if witness.path is not Path.RETURN else ""
     if witness.condition:
-        when += f" if {witness.condition}"
+        # Contracts word it freely ("only when ..."), so it cannot be a part of the sentence.
+        when += f" ({witness.condition})"
     return sentence + when + (f": {_short(expression)}" if expression else "")
 
 
@@ -403,7 +405,7 @@ def _help(template: str, expression: str | None) -> str:
     from alloccheck import expressions
 
     steps = expressions.into_buffer(expression) if expression else None
-    return template.replace("{buffer}", f"`{steps}`" if steps else "or loop over the elements")
+    return template.replace("{buffer}", f": `{steps}`" if steps else ", or loop over the elements")
 
 
 def _order(finding: Finding) -> tuple[object, ...]:

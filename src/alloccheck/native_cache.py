@@ -21,6 +21,7 @@ from types import TracebackType
 
 from alloccheck.program.machine.chunk import Chunk, from_json, to_json
 from alloccheck.program.machine.images import Image
+from alloccheck.storage import user_cache
 
 FORMAT = 1
 _LARGEST_FILE = 256 << 20
@@ -28,8 +29,7 @@ _LARGEST_FILE = 256 << 20
 
 def default_directory() -> Path:
     """Return the user's cache directory for chunks (``$XDG_CACHE_HOME/alloccheck/native``)."""
-    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(root) / "alloccheck" / "native"
+    return user_cache() / "native"
 
 
 class ChunkCache:

@@ -54,10 +54,25 @@ class Stored:
         return f"{self.state}: {self.reason}" if self.reason else self.state
 
 
+def user_cache() -> Path:
+    """Return the folder under which this package keeps what it may lose.
+
+    It is ``$XDG_CACHE_HOME/alloccheck``, or ``~/.cache/alloccheck`` where that is not set or, as
+    the XDG specification wants it, not absolute: what holds machine code must not depend on the
+    current directory.
+
+    Examples
+    --------
+    >>> user_cache().name, user_cache().is_absolute()
+    ('alloccheck', True)
+    """
+    chosen = Path(os.environ.get("XDG_CACHE_HOME") or ".")
+    return (chosen if chosen.is_absolute() else Path.home() / ".cache") / "alloccheck"
+
+
 def user_directory() -> Path:
-    """Return the user's directory (``$XDG_CACHE_HOME/alloccheck/artifacts``)."""
-    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(root) / "alloccheck" / "artifacts"
+    """Return the user's directory of artifacts (``$XDG_CACHE_HOME/alloccheck/artifacts``)."""
+    return user_cache() / "artifacts"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import importlib.metadata
 import importlib.util
 import io
 import runpy
+import shlex
 import sys
 import traceback
 import types
@@ -48,8 +49,8 @@ class Command:
     arguments: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        first = f"-m {self.name}" if self.kind == "module" else self.name
-        return " ".join((first, *self.arguments))
+        words = shlex.join((self.name, *self.arguments))  # so that it can be typed again
+        return f"-m {words}" if self.kind == "module" else words
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from alloccheck.audit.judge import VERDICTS, Counted, Row
+from alloccheck.report.printed import printed
 
 AUDIT_SCHEMA = "alloccheck.audit/1"
 """Name and version of the form of an audit's JSON."""
@@ -165,15 +164,7 @@ def _table(rows: Sequence[Row], color: bool, width: int) -> str:
             _mark("block" in row.may, known),
             Text(row.reason if row.counted is None else str(row.counted)),
         )
-    stream = io.StringIO()
-    Console(
-        file=stream,
-        width=width,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        legacy_windows=False,
-    ).print(table)
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
+    return printed(table, color=color, width=width) + "\n"
 
 
 def _arguments(row: Row) -> str:

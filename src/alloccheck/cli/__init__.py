@@ -5,11 +5,17 @@ Knows the names of the commands; a command's module is loaded when it is used.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
+import sys
+import traceback
 from importlib import metadata
 from typing import Any
 
 import click
+
+from alloccheck.errors import AllocCheckException
 
 COMMANDS = ("audit", "certificate", "check", "native", "order", "store")
 """Each is a module of this package with a click command named `command`."""
@@ -31,10 +37,27 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit):
+            raise
+        # The answer of Click and of Python to all else is 1, which says here that something was
+        # found, and that the list of it is whole.
         except KeyboardInterrupt:
-            # Click's own answer is 1, which says here that something was found.
             click.echo("interrupted: nothing was decided", err=True)
-            ctx.exit(2)
+        except AllocCheckException as error:
+            click.echo(f"error: {error}", err=True)
+        except OSError as error:
+            _forget_output()
+            click.echo(f"error: {error}", err=True)
+        except Exception:
+            click.echo(f"internal error, please report it:\n{traceback.format_exc()}", err=True)
+        return ctx.exit(2)
+
+
+def _forget_output() -> None:
+    """Let nothing more be written to standard output: at exit Python would try, and fail, again."""
+    # A replaced stream, as in tests, has no descriptor and needs none of this.
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def version() -> str:

@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from alloccheck.audit.program import command_of
 from alloccheck.audit.report import audit_to_json, audit_to_text
 from alloccheck.audit.run import audit
 from alloccheck.cli.check import user_contracts
+from alloccheck.cli.terminal import color_option, columns, use_color
 from alloccheck.config import load_config
 from alloccheck.effects import Guarantee
 from alloccheck.errors import AllocCheckException
@@ -71,9 +71,7 @@ _WIDTH = 140
     is_flag=True,
     help="Also run what was proved, in a process that runs PROGRAM once more, and count.",
 )
-@click.option(
-    "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True
-)
+@color_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -95,6 +93,9 @@ def command(
     with 0 when everything was proved, 1 when something was found, and 2 when anything was left
     undecided, the program failed, or nothing was compiled.
     """
+    if output is not None and not os.access(Path(output).absolute().parent, os.W_OK):
+        # Told before the program runs, which may take hours.
+        raise click.UsageError(f"--output: {output} is in no directory to write into", ctx)
     try:
         config = load_config(Path.cwd())
         program = command_of(words, module=module)
@@ -119,13 +120,12 @@ def command(
         raise click.UsageError(str(error), ctx) from None
     for problem in found.problems:
         click.echo(f"error: {program}: {problem}", err=True)
-    terminal = output is None and sys.stdout.isatty()
-    colored = color == "always" or (color == "auto" and terminal and not os.environ.get("NO_COLOR"))
-    text = (
-        audit_to_json(found)
-        if form == "json"
-        else audit_to_text(found, color=colored, width=Console().width if terminal else _WIDTH)
-    )
+    if form == "json":
+        text = audit_to_json(found)
+    elif output is None:
+        text = audit_to_text(found, color=use_color(color), width=columns(_WIDTH))
+    else:
+        text = audit_to_text(found, color=use_color(color, terminal=False), width=_WIDTH)
     if output is None:
         click.echo(text, color=True)
     else:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from alloccheck.certificate import Certificate, compare
+from alloccheck.cli.check import user_contracts
 from alloccheck.cli.discover import Subject, discover, import_path
 from alloccheck.cli.road import default_road
 from alloccheck.config import load_config
@@ -152,6 +154,8 @@ def _prove_subject(subject: Subject, config: Any) -> Verdict:
     policy = subject.function.policy if subject.decorated else None
     if policy is None:
         policy = Policy.of(config.guarantee, config.ignore_throw, config.first_call)
+    # As `alloccheck check` asks: the same question must not have two answers.
+    policy = replace(policy, contracts=(*user_contracts(config), *policy.contracts))
     options = {} if subject.decorated else dict(config.jit)
     return explained(make_job(subject.function, subject.signatures[0], options), policy)
 

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import io
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -18,18 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from alloccheck.analysis.contracts import Contract, contracts_from_mapping
 from alloccheck.cli.discover import Problem, Subject, discover, import_path
 from alloccheck.cli.road import Road, default_road
+from alloccheck.cli.terminal import color_option, columns, use_color
 from alloccheck.config import Config, load_config
 from alloccheck.effects import Guarantee
 from alloccheck.errors import AllocCheckError, AllocCheckException, ContractError, UsageError
 from alloccheck.findings import Report
 from alloccheck.report.json import to_json
+from alloccheck.report.printed import printed
 from alloccheck.report.text import render_text
 
 RUN_SCHEMA = "alloccheck.run/1"
@@ -159,7 +158,7 @@ def _check_one(
                 signature,
                 guarantee=guarantee if guarantee is not None else own.guarantee,
                 ignore_throw=ignore_throw if ignore_throw is not None else own.ignore_throw,
-                first_call=config.first_call,
+                first_call=config.first_call if policy is None else policy.first_call,
                 **options,
             )
     except AllocCheckError as error:
@@ -299,21 +298,7 @@ def _table(rows: Sequence[Row], color: bool, width: int) -> str:
             "" if row.findings is None else str(row.findings),
             "" if row.seconds is None else f"{row.seconds:.2f} s",
         )
-    stream = io.StringIO()
-    Console(
-        file=stream,
-        width=width,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        legacy_windows=False,
-    ).print(table)
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
-
-
-def _use_color(choice: str) -> bool:
-    if choice == "auto":
-        return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    return choice == "always"
+    return printed(table, color=color, width=width) + "\n"
 
 
 def _require_confirm(ctx: click.Context) -> None:
@@ -335,7 +320,7 @@ def _require_confirm(ctx: click.Context) -> None:
 
 
 @click.command("check")
-@click.argument("targets", nargs=-1, metavar="TARGET...")
+@click.argument("targets", nargs=-1, metavar="[TARGET]...")
 @click.option(
     "--signature",
     "signatures",
@@ -358,9 +343,7 @@ def _require_confirm(ctx: click.Context) -> None:
     help="Run each function in a helper process on generated arguments: which findings fire?",
 )
 @click.option("--no-ignore-throw", is_flag=True, help="Count what happens only when raising, too.")
-@click.option(
-    "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True
-)
+@color_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -376,8 +359,9 @@ def command(
     """Prove the functions in each TARGET.
 
     TARGET is a file, a directory, an importable module, module:function or path.py:function.
-    Exits with 0 when everything was proved, 1 when something was found, and 2 when anything was
-    left undecided or asked wrongly.
+    Without any, the modules named under [tool.alloccheck.signatures] are checked. Exits with 0
+    when everything was proved, 1 when something was found, and 2 when anything was left undecided
+    or asked wrongly.
     """
     try:
         config = load_config(Path.cwd())
@@ -401,7 +385,6 @@ def command(
     if form == "json":
         click.echo(run_to_json(run))
     else:
-        colored = _use_color(color)
-        width = Console().width if sys.stdout.isatty() else _WIDTH
-        click.echo(run_to_text(run, color=colored, width=width), color=True)
+        text = run_to_text(run, color=use_color(color), width=columns(_WIDTH))
+        click.echo(text, color=True)
     ctx.exit(run.exit_code)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 import pkgutil
 import sys
 import types
@@ -19,6 +18,7 @@ from typing import Any
 from alloccheck.cli.road import Road
 from alloccheck.config import Config, nearest
 from alloccheck.errors import UsageError
+from alloccheck.modules import load_file, module_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +208,8 @@ def _load(place: str, road: Road) -> types.ModuleType:
         raise UsageError(f"cannot import {place}: {error}") from None
     except KeyboardInterrupt:
         raise
+    except UsageError as error:  # ours: the place where we raised it says nothing
+        raise UsageError(f"cannot import {place}: {error}") from None
     except BaseException as error:  # the user's module may raise anything, SystemExit too
         raise UsageError(f"cannot import {place}: {_describe(error)}") from None
 
@@ -227,15 +229,10 @@ def _describe(error: BaseException) -> str:
 def _import_file(path: Path) -> types.ModuleType:
     """Import a file under the name that its package gives it, or else under its own."""
     path = path.resolve()
-    parts = [] if path.stem == "__init__" else [path.stem]
-    root = path.parent
-    while (root / "__init__.py").exists():
-        parts.insert(0, root.name)
-        root = root.parent
+    root, name = module_name(path)
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
-    name = ".".join(parts)
-    if len(parts) > 1 or path.stem == "__init__":
+    if "." in name or path.stem == "__init__":
         module = importlib.import_module(name)
         if _is_from(module, path):
             return module
@@ -246,17 +243,7 @@ def _import_file(path: Path) -> types.ModuleType:
         name = f"{path.stem}_{number}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError("not a Python source file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+    return load_file(name, path)
 
 
 def _is_from(module: types.ModuleType, path: Path) -> bool:

@@ -6,6 +6,7 @@ Knows the terminal; the answers come from :mod:`alloccheck.analysis.native`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -20,6 +21,10 @@ from alloccheck.native_cache import ChunkCache
 from alloccheck.program.machine.lookup import all_functions, symbol_address
 
 PROVED, FOUND, UNDECIDED = 0, 1, 2
+
+_SLOT = re.compile(r"(.+\+)?0x[0-9a-f]+")
+"""How a walk names a pointer: its library with the offset, or its address where it lies in none."""
+
 _OPEN = frozenset({Effect.UNKNOWN, Effect.DISPATCH})
 
 
@@ -110,6 +115,12 @@ def command(
         if not addresses:
             raise UsageError(f"{library} offers no functions")
         trust = DEFAULT_TRUST - {Trust(name) for name in distrust}
+        for slot in accept:
+            if slot != "all" and _SLOT.fullmatch(slot) is None:
+                raise UsageError(
+                    f"--accept: expected library+0x123 as a witness names it, or 'all'; "
+                    f"found {slot!r}"
+                )
         if "all" in accept:
             trust |= {Trust.POINTERS}
         cache = None if no_cache else ChunkCache()

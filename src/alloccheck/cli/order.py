@@ -5,14 +5,12 @@ Knows options and exit codes; how the answers are found is the business of `allo
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from alloccheck.cli.discover import split_target
+from alloccheck.cli.terminal import color_option, columns, use_color
 from alloccheck.errors import UsageError
 from alloccheck.order.ask import ask
 from alloccheck.order.report import exit_code, to_json, to_text
@@ -65,9 +63,7 @@ _WIDTH = 120
     show_default=True,
     help="How many processes run at once.",
 )
-@click.option(
-    "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True
-)
+@color_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -111,10 +107,7 @@ def command(
     if form == "json":
         click.echo(to_json(comparisons))
     else:
-        colored = color == "always" or (
-            color == "auto" and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        )
-        width = Console().width if sys.stdout.isatty() else _WIDTH
         for one in comparisons:
-            click.echo(to_text(one, color=colored, width=width), color=True)
+            text = to_text(one, color=use_color(color), width=columns(_WIDTH))
+            click.echo(text, color=True)
     ctx.exit(exit_code(comparisons))

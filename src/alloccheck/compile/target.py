@@ -212,30 +212,3 @@ def types_of_call(
         )
     except (TypeError, TypingError) as error:
         raise UsageError(f"the arguments do not fit {function.__qualname__}: {error}") from None
-
-
-def jitclass_method(owner: Any, name: str) -> Any:
-    """Return the dispatcher of a jitclass's method.
-
-    Parameters
-    ----------
-    owner : type
-        A class made by ``numba.experimental.jitclass``.
-    name : str
-        The method's name.
-
-    Raises
-    ------
-    UsageError
-        When `owner` is not a jitclass or has no such method.
-    """
-    class_type = getattr(owner, "class_type", None)
-    if not isinstance(class_type, types.ClassType):
-        raise UsageError(f"{owner!r} is not a jitclass")
-    methods = class_type.jit_methods
-    if name not in methods:
-        raise UsageError(
-            f"the jitclass {owner.__name__} has no method {name!r}; it has "
-            f"{', '.join(sorted(methods))}"
-        )
-    return methods[name]

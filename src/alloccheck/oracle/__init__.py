@@ -90,6 +90,6 @@ def count_effects(function: Any, *arguments: Any, calls: int = 3, fresh: bool = 
     With ``gain`` a compiled function of a module::
 
         counts = count_effects(gain, out, x, 2.0)
-        assert counts.allocations == 0, counts
+        assert counts.allocations == 0, str(counts)
     """
     return default_oracle().count(function, *arguments, calls=calls, fresh=fresh)

@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 from alloccheck.oracle.errors import OracleUnavailable
+from alloccheck.storage import user_cache
 
 SOURCE = Path(__file__).with_name("interposer.c")
 
@@ -92,12 +93,7 @@ def find_compiler() -> tuple[str, ...]:
 def cache_root() -> Path:
     """Return the folder under which this package keeps what it builds."""
     chosen = os.environ.get("ALLOCCHECK_CACHE_DIR")
-    if chosen:
-        return Path(chosen).absolute()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache") / (
-        "alloccheck"
-    )
+    return Path(chosen).absolute() if chosen else user_cache()
 
 
 def private_folder(folder: Path) -> Path:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.util
 import sys
 import types
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from alloccheck.errors import UsageError
+from alloccheck.modules import load_file
 
 ONLY = "*"
 """Stands for the signature of a dispatcher's only overload, whatever its types are called."""
@@ -238,19 +238,7 @@ def _same(left: str, right: str) -> bool:
 
 
 def _load(name: str, path: str) -> types.ModuleType:
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{path} is not a Python source file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+    return sys.modules[name] if name in sys.modules else load_file(name, path)
 
 
 def fingerprint(function: Any) -> str | None:

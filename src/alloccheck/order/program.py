@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 import sys
 import types as python_types
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from numba.core.registry import CPUDispatcher
 
 from alloccheck import decorators
 from alloccheck.errors import UsageError
+from alloccheck.modules import load_file, module_name
 
 
 def load_module(place: str) -> python_types.ModuleType:
@@ -41,22 +41,11 @@ def load_module(place: str) -> python_types.ModuleType:
     path = Path(place).resolve()
     if not path.is_file():
         raise UsageError(f"no such file: {place}")
-    parts = [path.stem]
-    root = path.parent
-    while (root / "__init__.py").exists():
-        parts.insert(0, root.name)
-        root = root.parent
+    root, name = module_name(path)
     sys.path.insert(0, str(root))
-    name = ".".join(parts)
-    if len(parts) > 1:
+    if "." in name or path.stem == "__init__":
         return importlib.import_module(name)
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"not a Python source file: {place}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_file(name, path)
 
 
 def find(module: python_types.ModuleType, function: str) -> Any:

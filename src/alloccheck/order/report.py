@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from alloccheck.order.compare import FACTS, Comparison, Row
+from alloccheck.report.printed import printed
 
 SCHEMA = "alloccheck.order/1"
 """Name and version of the JSON, described in ``docs/order.md``."""
@@ -101,23 +101,14 @@ def to_text(comparison: Comparison, *, color: bool = False, width: int = 100) ->
     str
         The last line is the verdict.
     """
-    stream = io.StringIO()
-    console = Console(
-        file=stream,
-        width=width,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        legacy_windows=False,
-        highlight=False,
-    )
-    console.print(Text(f"{comparison.function}  {comparison.signature}", style="bold"))
+    parts: list[RenderableType] = [
+        Text(f"{comparison.function}  {comparison.signature}", style="bold")
+    ]
     if comparison.samples:
-        shown = ", ".join(comparison.samples.values())
-        console.print(Text(f"called with {shown}"))
-    console.print(_table(comparison))
-    for line, style in _remarks(comparison):
-        console.print(Text(line, style=style))
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+        parts.append(Text(f"called with {', '.join(comparison.samples.values())}"))
+    parts.append(_table(comparison))
+    parts += [Text(line, style=style) for line, style in _remarks(comparison)]
+    return printed(*parts, color=color, width=width)
 
 
 def _table(comparison: Comparison) -> Table:

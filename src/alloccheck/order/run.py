@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from alloccheck.errors import UsageError
+
 Mode = Literal["stock", "hermetic", "python"]
 Ending = Literal["finished", "crash", "timeout", "unusable", "broken"]
 
@@ -139,7 +141,10 @@ def observe(
 def _ended(code: int, said: str, told: tuple[Mapping[str, Any], ...]) -> Observation:
     unusable = next((one for one in told if one["event"] == "unusable"), None)
     if unusable is not None:
-        return Observation("unusable", f"{unusable['type']}: {unusable['message']}", told)
+        kind, message = unusable["type"], unusable["message"]
+        # Our own errors are whole sentences; others need their type to be understood.
+        ours = kind == UsageError.__name__
+        return Observation("unusable", message if ours else f"{kind}: {message}", told)
     if code < 0:
         try:
             name = signal.Signals(-code).name

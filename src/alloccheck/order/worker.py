@@ -29,11 +29,12 @@ from numba.core.runtime import rtsys
 from alloccheck.analysis.contracts import load_contracts
 from alloccheck.analysis.solve import solve
 from alloccheck.compile.artifact import Built, build
+from alloccheck.compile.job import parse_signature
 from alloccheck.compile.objectfile import read_object
 from alloccheck.compile.target import make_job
 from alloccheck.effects import Occasion
 from alloccheck.effects import Path as EndPath
-from alloccheck.errors import AllocCheckException
+from alloccheck.errors import AllocCheckException, UsageError
 from alloccheck.order import samples
 from alloccheck.order.code import code_digest
 from alloccheck.order.program import (
@@ -83,11 +84,11 @@ def answer(request: Mapping[str, Any], events: Events) -> None:
     try:
         module = load_module(request["place"])
         target = find(module, request["function"])
-        argument_types, _ = sigutils.normalize_signature(request["signature"])
-    except Exception as error:  # the user's module and signature may raise anything
+        argument_types, _ = parse_signature(request["signature"])
+    except Exception as error:  # the user's module may raise anything
         events.tell("unusable", **_described(error))
         return
-    given = _samples(request, module, tuple(argument_types), events)
+    given = _samples(request, module, argument_types, events)
     if mode == "python":
         _run(_interpreted(target), given, events, counted=False)
     elif mode == "hermetic":
@@ -108,7 +109,7 @@ def _samples(
     found: dict[int, Any] = {}
     if request["arguments"]:
         for index, text in enumerate(request["arguments"]):
-            found[index] = lambda text=text: _evaluated(text, module)
+            found[index] = lambda text=text: _evaluated(text, module, len(argument_types))
     else:
         for index in range(len(samples.generated(argument_types))):
             found[index] = lambda index=index: samples.generated(argument_types)[index]
@@ -122,9 +123,15 @@ def _samples(
     return {index: make for index, make in found.items() if index not in request["skip"]}
 
 
-def _evaluated(text: str, module: Any) -> tuple[Any, ...]:
-    value = eval(text, {"np": np, "numpy": np, **vars(module)})  # the user's own expression
-    return value if isinstance(value, tuple) else (value,)
+def _evaluated(text: str, module: Any, count: int) -> tuple[Any, ...]:
+    try:
+        value = eval(text, {"np": np, "numpy": np, **vars(module)})  # the user's own expression
+    except Exception as error:
+        raise UsageError(f"--args {text!r}: {type(error).__name__}: {error}") from None
+    given = value if isinstance(value, tuple) else (value,)
+    if len(given) != count:
+        raise UsageError(f"--args {text!r}: {count} arguments expected, found {len(given)}")
+    return given
 
 
 # --- stock Numba --------------------------------------------------------------------------------

@@ -197,7 +197,8 @@ def trace(report: Report, finding: Finding) -> tuple[str, ...]:
     outer = inwards[0]
     where = finding.location
     at_entry = where is not None and (outer.file, outer.line) == (where.file, where.line)
-    first = entry if at_entry else f"{entry} {_at(outer)}"
+    # A C entry is in no file.
+    first = entry if at_entry or not outer.file else f"{entry} {_at(outer)}"
     return (first, *(f"{_at(frame)} {_plain(frame.function)}" for frame in inwards[1:]))
 
 

@@ -18,7 +18,7 @@ try:
     import iced_x86 as iced
 except ImportError as error:  # pragma: no cover - depends on the installation
     raise ProgramError(
-        "reading x86-64 machine code needs the package iced-x86: pip install 'alloccheck[native]'"
+        "reading x86-64 machine code needs the package iced-x86: pip install iced-x86"
     ) from error
 
 Flow = iced.FlowControl
