@@ -9,6 +9,7 @@ import pytest
 from numba import njit
 
 from alloccheck.compile.frozen import frozen_by
+from alloccheck.compile.kin import KinIdentity
 from test_audit import audit, document
 
 PROGRAM = """
@@ -176,3 +177,207 @@ def test_the_content_of_arrays_counts():
     name = f"test_frozen:{asked.__qualname__}"
     table[1] = 1.0
     assert before.changed([name]) == f"closure table of {name}"
+
+
+WAYS = """
+    import functools, os, sys, time
+    import numpy as np
+    from numba import float64, guvectorize, literal_unroll, njit, types, vectorize
+    from numba.core import config
+    from numba.experimental import jitclass, structref
+    from numba.extending import intrinsic, overload, overload_attribute, overload_method
+
+    MODE = True
+
+    @jitclass([("x", float64)])
+    class Item:
+        def __init__(self):
+            self.x = 3.0
+
+        def sum(self):
+            return np.ones(3).sum() if MODE else self.x
+
+        @property
+        def total(self):
+            return np.ones(3).sum() if MODE else self.x
+
+    @structref.register
+    class PairType(types.StructRef):
+        pass
+
+    class Pair(structref.StructRefProxy):
+        def __new__(cls, x):
+            return structref.StructRefProxy.__new__(cls, x)
+
+    structref.define_proxy(Pair, PairType, ["x"])
+
+    @overload_method(PairType, "sum")
+    def pair_sum(self):
+        def body(self):
+            return np.ones(3).sum() if MODE else self.x
+        return body
+
+    @njit
+    def helper(x):
+        return np.ones(3).sum() if MODE else x
+
+    helpers = (helper, helper)
+
+    @vectorize
+    def kernel(x):
+        return np.ones(3).sum() if MODE else x
+
+    @guvectorize(["(float64[:], float64[:])"], "(n)->(n)")
+    def core(x, out):
+        out[0] = np.ones(3).sum() if MODE else x[0]
+
+    @intrinsic
+    def size(typing_context):
+        def generate(context, builder, signature, arguments):
+            return context.get_constant(types.int64, 5 if MODE else 0)
+        return types.int64(), generate
+
+    class Settings:
+        __slots__ = ("table",)
+
+        def get(self):
+            return self.table["a"][0]
+
+    settings = Settings()
+    settings.table = {{"a": [True]}}
+    os.environ["ALLOCCHECK_TEST_MODE"] = "on"
+
+    def asked():
+        return asked.answer
+    asked.answer = True
+
+    def told(which):
+        return MODE
+
+    def chooser(decide):
+        def chosen(x):
+            raise NotImplementedError
+        @overload(chosen)
+        def choose(x):
+            if decide():
+                return lambda x: np.ones(3).sum()
+            return lambda x: x
+        return njit(lambda x: chosen(x))
+
+    def imports():
+        import switches
+        return switches.mode
+
+    by_global = chooser(lambda: MODE)
+    by_method = chooser(settings.get)
+    by_environment = chooser(lambda: os.environ["ALLOCCHECK_TEST_MODE"] == "on")
+    by_attribute = chooser(asked)
+    by_partial = chooser(functools.partial(told, 1))
+    by_import = chooser(imports)
+
+    @njit
+    def of_method(item): return item.sum()
+    @njit
+    def of_property(item): return item.total
+    @njit
+    def of_structure(pair): return pair.sum()
+    @njit
+    def of_function(function, x): return function(x)
+    @njit
+    def of_tuple(x): return helpers[0](x)
+    @njit
+    def of_ufunc(x): return kernel(x)
+    @njit
+    def of_gufunc(x, out): core(x, out)
+    @njit
+    def of_intrinsic(x): return np.ones(size()).sum() if size() > 0 else x
+    @njit
+    def of_setting(x): return x[0]
+
+    item, pair = Item(), Pair(3.0)
+    of_method(item), of_property(item), of_structure(pair), of_function(helper, 3.0), of_tuple(3.0)
+    of_ufunc(3.0), of_gufunc(np.ones(3), np.ones(3)), of_intrinsic(3.0)
+    for one in (by_global, by_method, by_environment, by_attribute, by_partial, by_import):
+        one(3.0)
+    config.BOUNDSCHECK = 1
+    of_setting(np.ones(3))
+    config.BOUNDSCHECK = None
+    {}
+"""
+ALL_CHANGE = """
+    MODE = asked.answer = False
+    settings.table["a"][0] = False
+    os.environ["ALLOCCHECK_TEST_MODE"] = "off"
+    import switches
+    switches.mode = False
+"""
+
+
+@pytest.mark.parametrize("changes", [ALL_CHANGE, ""], ids=["changed", "as_it_was"])
+def test_all_ways_to_code_that_is_another_by_now(tmp_path, changes):
+    (tmp_path / "switches.py").write_text("mode = True\n")
+    text = textwrap.dedent(WAYS.format(changes.strip()))
+    (tmp_path / "prog.py").write_text(text)
+    done = audit("--format", "json", "prog.py", cwd=tmp_path)
+    rows = document(done)["functions"]
+    named = [one for one in rows if ":of_" in one["function"]]
+    chosen = [one for one in rows if one["function"].endswith("chooser.<locals>.<lambda>")]
+    # Equal rows are one.
+    assert len(named) == 9 and len(chosen) == (6 if changes else len(chosen)) > 0
+    for one in named + chosen:
+        setting = one["function"].endswith(":of_setting")
+        assert (one["verdict"] == "undecided") == (setting or bool(changes)), one
+        assert one["verdict"] != "proved"
+
+
+def test_a_copy_does_not_judge_what_is_another_only_there(tmp_path):
+    (tmp_path / "prog.py").write_text(
+        textwrap.dedent("""
+            import time
+            import numpy as np
+            from numba import njit
+
+            MODE = True
+
+            @njit
+            def first(x):
+                return x
+
+            first(1)
+
+            @njit
+            def asked(x):
+                return np.ones(3).sum() if MODE else x
+
+            asked(3.0)
+            MODE = False
+
+            def made(k):
+                return njit(lambda x: x * k)
+
+            # Those wait for a new copy, which sees the other value.
+            for k in range(8):
+                made(k)(1.0)
+                time.sleep(0.3)
+            MODE = True
+        """)
+    )
+    done = audit("--format", "json", "--processes", "2", "prog.py", cwd=tmp_path)
+    rows = {one["function"]: one["verdict"] for one in document(done)["functions"]}
+    assert rows["__main__:asked"] in ("allocates", "undecided")
+
+
+def test_attributes_of_functions_are_part_of_the_question():
+    def asked():
+        return asked.answer
+
+    def digest():
+        identity = KinIdentity()
+        identity.function(asked)
+        return identity.digest()
+
+    asked.answer = 1
+    before = digest()
+    assert digest() == before
+    asked.answer = 2
+    assert digest() != before

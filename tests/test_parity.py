@@ -211,6 +211,7 @@ def test_the_settings_that_are_compared_cover_those_that_code_generation_reads()
 DIGESTS = """
 import sys
 import numpy as np
+from numba import njit
 from alloccheck import hermetic
 
 TABLE = np.arange(5.0)
@@ -232,7 +233,32 @@ def table(n):
 def drawn(n):
     return np.random.random() + np.sin(n)
 
-made = [raising, text, table, drawn]
+@njit
+def steps(a, b, n):
+    x, y, left = 1.0, 2.0, n
+    for i in range(n):
+        yield x + y + a[i]
+        x, y = y, x + b[i]
+        for j in range(left):
+            yield x * y + j
+            left -= 1
+
+def stepped(n):
+    total = 0.0
+    for one in steps(TABLE, TABLE[1:], n):
+        total += one
+    return total
+
+def caught(n):
+    before = n + 1
+    try:
+        if n > 3:
+            raise ValueError(n)
+    except Exception:
+        return before
+    return 2 * n
+
+made = [raising, text, table, drawn, stepped, caught]
 if sys.argv[1] == "later":
     # Other compiles before, in another order: counters, labels and addresses differ.
     for one in made:
@@ -264,4 +290,4 @@ def test_digests_are_those_of_every_process(level):
             ).stdout
         )
     (only,) = printed
-    assert len(only.splitlines()) == 4
+    assert len(only.splitlines()) == 6

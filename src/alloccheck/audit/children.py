@@ -69,7 +69,10 @@ class Question:
             How many at once.
         """
         return workers.Pool(
-            lambda one: judge(one, self.guarantee, self.contracts, self.first_call),
+            # A copy may see other values than there were before it was made, and will be.
+            lambda one: as_compiled(
+                one, judge(one, self.guarantee, self.contracts, self.first_call)
+            ),
             unjudged,
             processes=processes,
             timeout=self.timeout,

@@ -6,6 +6,7 @@ Knows Numba's registries; nothing of keys or digests.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import types as python_types
@@ -79,19 +80,33 @@ class Extensions:
         Unstorable
             For something callable that is not made of Python functions.
         """
+        for where, keys, item in self._items():
+            yield from self._seen(where, keys, item)
+
+    def readable(self) -> Iterator[Registration]:
+        """Yield the same, without what is not made of Python functions."""
+        for where, keys, item in self._items():
+            with contextlib.suppress(Unstorable):
+                yield from self._seen(where, keys, item)
+
+    def _items(self) -> Iterator[tuple[str, tuple[Any, ...] | None, Any]]:
+        """Yield entries: where, keys where these are kept apart, entry."""
         for where, items in _growing():
             for item in items:
-                if isinstance(item, tuple) and item[0] is item[1]:
-                    # What an intrinsic was lowered by, for whoever compiled it: others compile it
-                    # anew, and have its definition among what they refer to.
-                    continue
-                known = self._known.get(id(item))
-                if known is None:
-                    # Kept with the item, so that its identity stays its own.
-                    known = self._known[id(item)] = (item, tuple(_registration(where, item)))
-                yield from known[1]
-        for where, keys, item in _tables():
-            yield from _registration(where, item, keys)
+                # What an intrinsic was lowered by is for whoever compiled it: others compile it
+                # anew, and have its definition among what they refer to.
+                if not (isinstance(item, tuple) and item[0] is item[1]):
+                    yield where, None, item
+        yield from _tables()
+
+    def _seen(self, where: str, keys: tuple[Any, ...] | None, item: Any) -> Iterable[Registration]:
+        if keys is not None:
+            return _registration(where, item, keys)
+        known = self._known.get(id(item))
+        if known is None:
+            # Kept with the item, so that its identity stays its own.
+            known = self._known[id(item)] = (item, tuple(_registration(where, item)))
+        return known[1]
 
 
 def _registration(where: str, item: Any, about: tuple[Any, ...] = ()) -> Iterator[Registration]:

@@ -7,16 +7,35 @@ are still the same.
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Container, Iterator
+import sys
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from alloccheck.compile.captures import MISSING, Same, captured_values, fingerprint
-from alloccheck.compile.origin import is_a, is_of_libraries
+from alloccheck.compile.captures import (
+    MISSING,
+    Same,
+    captured_values,
+    class_fingerprint,
+    fingerprint,
+)
+from alloccheck.compile.content import Content, functions_in
+from alloccheck.compile.extensions import Extensions
+from alloccheck.compile.identity import imported_by, names_of
+from alloccheck.compile.job import Configuration
+from alloccheck.compile.origin import attribute, is_a, is_of_libraries
+from alloccheck.compile.provenance import functions_of_type
 
 # isort: split
+from numba.core import types
+from numba.core.ccallback import CFunc
 from numba.core.dispatcher import Dispatcher
+from numba.core.extending import _Intrinsic
+from numba.np.ufunc.dufunc import DUFunc
+from numba.np.ufunc.gufunc import GUFunc
+
+_CLASSES = types.ClassInstanceType | types.ClassType
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +47,12 @@ class Frozen:
     functions : tuple of (function, tuple of (str, object))
         Functions, and for each the way to a value with a key of the value.
     inlined : frozenset of int
-        Addresses of those that leave no trace in what they are compiled into.
+        Addresses of those that leave no trace in what they are compiled into: they are inlined, or
+        run while Numba compiles, as what chooses an overload does.
+    classes : tuple of (type, object)
+        Types of jitclasses, with keys of their methods.
+    configuration : Configuration or None
+        Numba's settings.
 
     Examples
     --------
@@ -45,6 +69,8 @@ class Frozen:
 
     functions: tuple[tuple[FunctionType, tuple[tuple[str, Any], ...]], ...]
     inlined: frozenset[int] = frozenset()
+    classes: tuple[tuple[Any, Any], ...] = ()
+    configuration: Configuration | None = None
 
     def changed(self, names: Container[str]) -> str | None:
         """Return what has another value by now, in words; None when nothing has.
@@ -54,11 +80,21 @@ class Frozen:
         names : container of str
             ``module:qualname`` of the functions that matter.
         """
+        if self.configuration is not None:
+            settings = self.configuration.changed_to(Configuration.current())
+            if settings:
+                return f"Numba's configuration ({settings[0]})"
+        for kind, methods in self.classes:
+            if class_fingerprint(kind) != methods:
+                return (
+                    f"a method of {attribute(kind, 'classname') or attribute(kind, 'class_name')}"
+                )
         for function, before in self.functions:
             name = f"{function.__module__}:{function.__qualname__}"
-            if name not in names and id(function) not in self.inlined:
+            runs = id(function) in self.inlined
+            if name not in names and not runs:
                 continue
-            was, now = dict(before), dict(_values(function))
+            was, now = dict(before), dict(_values(function, runs=runs))
             for path, key in was.items():
                 # What was not there cannot have been needed.
                 if key is not MISSING and now.get(path, MISSING) != key:
@@ -70,42 +106,161 @@ class Frozen:
         return None
 
 
-def frozen_by(function: Callable[..., Any]) -> Frozen:
+def frozen_by(function: Callable[..., Any], argument_types: Iterable[Any] = ()) -> Frozen:
     """Return what a Python function, and all that it can reach, have captured now.
 
     Parameters
     ----------
     function : Callable
         A Python function.
+    argument_types : iterable of numba types
+        What it is compiled for: some types carry functions.
     """
-    found: dict[int, tuple[FunctionType, tuple[tuple[str, Any], ...]]] = {}
-    inlined: set[int] = set()
-    waiting: list[Any] = [function]
-    while waiting:
-        one = waiting.pop()
-        if is_a(one, Dispatcher):
-            if one.targetoptions.get("inline", "never") != "never":
-                inlined.add(id(one.py_func))
-            one = one.py_func
-        if not is_a(one, FunctionType) or id(one) in found or is_of_libraries(one):
-            continue
-        found[id(one)] = (one, tuple(_values(one)))
-        waiting.extend(value for _, value in captured_values(one))
-    return Frozen(tuple(found.values()), frozenset(inlined))
+    reach = _Reach(function, argument_types)
+    return Frozen(
+        tuple(
+            (one, tuple(_values(one, runs=number in reach.inlined)))
+            for number, one in reach.functions.items()
+        ),
+        frozenset(reach.inlined),
+        tuple((one, class_fingerprint(one)) for one in reach.classes.values()),
+        Configuration.current(),
+    )
 
 
-def _values(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield what counts: what is read by its name, or through a module."""
+class _Reach:
+    """All that a compile may lead to, by what functions capture and types carry."""
+
+    def __init__(self, function: Callable[..., Any], argument_types: Iterable[Any]) -> None:
+        self.functions: dict[int, FunctionType] = {}
+        self.inlined: set[int] = set()
+        self.classes: dict[int, Any] = {}
+        self._met: dict[int, Any] = {}
+        self._types: dict[int, Any] = {}
+        self._tuples: dict[tuple[int, bool], Any] = {}
+        # With each whether it runs while Numba compiles, as all does that is reached from there.
+        self._waiting: list[tuple[Any, bool]] = [(function, False)]
+        self._meet_types(list(argument_types))
+        self._follow()
+        self._registered()
+
+    def _follow(self) -> None:
+        while self._waiting:
+            self._meet(*self._waiting.pop())
+
+    def _meet_types(self, waiting: list[Any]) -> None:
+        """Meet types, what they are made of, and the functions that they carry."""
+        while waiting:
+            one = waiting.pop()
+            if is_a(one, tuple | list):
+                waiting += one
+            elif is_a(one, dict):
+                waiting += one.values()
+            if not is_a(one, types.Type) or id(one) in self._types:
+                continue
+            self._types[id(one)] = one
+            self._meet_class(type(one))
+            self._waiting += ((part, False) for part in functions_of_type(one))
+            if isinstance(one, _CLASSES):
+                self.classes[id(one)] = one
+            if isinstance(one, types.Dispatcher):
+                self._waiting.append((one.dispatcher, False))
+            waiting += vars(one).values()
+
+    def _registered(self) -> None:
+        """Meet what others registered with Numba about what was met: it runs in every compile."""
+        waiting = list(_extensions.readable())
+        while True:
+            later = []
+            for one in waiting:
+                if all(id(key) in self._met for key in one.foreign_keys):
+                    self._waiting += ((function, True) for function in one.functions)
+                    self._follow()
+                else:
+                    later.append(one)
+            if len(later) == len(waiting):
+                return
+            waiting = later
+
+    def _meet(self, value: Any, runs: bool) -> None:
+        self._meet_class(value if is_a(value, type) else type(value))
+        if is_a(value, Dispatcher):
+            runs = runs or value.targetoptions.get("inline", "never") != "never"
+            value = value.py_func
+        elif is_a(value, _Intrinsic):
+            value, runs = value._defn, True
+        elif is_a(value, DUFunc):
+            # No certificate names kernels.
+            value, runs = value._dispatcher.py_func, True
+        elif is_a(value, GUFunc):
+            value, runs = value.gufunc_builder.py_func, True
+        elif is_a(value, CFunc):
+            value = value._pyfunc
+        elif is_a(value, tuple):
+            if (id(value), runs) not in self._tuples:
+                self._tuples[id(value), runs] = value
+                self._waiting += ((one, runs) for one in value)
+        elif is_a(value, types.Type):
+            self._meet_types([value])
+        elif isinstance(class_type := attribute(value, "class_type"), types.ClassType):
+            self._meet_types([class_type, class_type.instance_type])
+        elif runs:
+            self._waiting += ((one, True) for one in functions_in(value))
+        if is_a(value, FunctionType) and not is_of_libraries(value):
+            self._function(value, runs)
+
+    def _function(self, function: FunctionType, runs: bool) -> None:
+        known = id(function) in self.functions
+        if known and (not runs or id(function) in self.inlined):
+            return
+        self.functions[id(function)] = function
+        self._met[id(function)] = function
+        if runs:
+            self.inlined.add(id(function))
+        self._waiting += ((value, runs) for _, value in captured_values(function))
+        if runs:
+            self._waiting += ((value, True) for _, value in _imported(function))
+
+    def _meet_class(self, kind: Any) -> None:
+        self._met.update((id(one), one) for one in type.mro(kind))
+
+
+_extensions = Extensions()
+"""Remembers what was looked at; it does not change what is found."""
+
+
+def _values(function: FunctionType, *, runs: bool) -> Iterator[tuple[str, Any]]:
+    """Yield what counts: what is read by its name, or through a module.
+
+    Of a function that `runs` while Numba compiles also what is in containers and objects, its own
+    attributes, and what it imports: it may look at that, and decide by what it sees.
+    """
     yield "the code", Same(function.__code__)
+    key = Content().key if runs else _key
     for number, one in enumerate(function.__defaults__ or ()):
-        yield f"default {number}", _key(one)
-    for key, one in sorted((function.__kwdefaults__ or {}).items()):
-        yield f"default of {key}", _key(one)
+        yield f"default {number}", key(one)
+    for name, one in sorted((function.__kwdefaults__ or {}).items()):
+        yield f"default of {name}", key(one)
     read = _names_read(function.__code__)
     for path, value in captured_values(function):
         kind, _, rest = path.partition(" ")
         if kind != "global" or rest.partition(".")[0] in read:
-            yield path, _key(value)
+            yield path, key(value)
+    if runs:
+        yield from ((f"attribute .{name}", key(one)) for name, one in vars(function).items())
+        yield from ((path, key(one)) for path, one in _imported(function))
+
+
+def _imported(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield what a function may read of the modules that it imports when it runs."""
+    names = sorted(names_of(function.__code__))
+    for wanted in sorted(imported_by(function)):
+        parts = wanted.split(".")
+        for n in range(1, len(parts) + 1):
+            path = ".".join(parts[:n])
+            module = sys.modules.get(path)
+            own = vars(module) if is_a(module, ModuleType) else {}
+            yield from ((f"imported {path}.{name}", own[name]) for name in names if name in own)
 
 
 def _names_read(code: CodeType) -> set[str]:
@@ -124,6 +279,8 @@ def _names_read(code: CodeType) -> set[str]:
 def _key(value: Any) -> Any:
     if value is MISSING:
         return MISSING
+    if is_a(value, tuple):
+        return (type(value), *map(_key, value))
     if is_a(value, Dispatcher | list | set | dict):
         # A dispatcher gets its signatures, and is closed, after its first compile; of containers
         # nothing is frozen but which they are.

@@ -57,7 +57,8 @@ class Identity:
         self._functions: dict[int, tuple[int, Any]] = {}
         self._pending: list[Callable[..., Any]] = []
         self._names: dict[str, None] = {}
-        self._modules: dict[int, tuple[str, python_types.ModuleType]] = {}
+        self._modules: dict[int, tuple[str, Any]] = {}
+        """And functions that have attributes."""
         self._met: dict[int, Any] = {}
         self._done: set[tuple[int, str]] = set()
 
@@ -164,6 +165,9 @@ class Identity:
         for key, one in sorted((function.__kwdefaults__ or {}).items()):
             self.text("keyword", key)
             self.value(f"the default of {key} of {name}", one)
+        if vars(function):
+            # What runs while Numba compiles may look at attributes of functions.
+            self._modules.setdefault(id(function), (name, function))
         mark = getattr(function, ASSUMPTION_ATTRIBUTE, None)
         if mark is not None:
             self.text("trust", repr((mark.function, sorted(map(str, mark.effects)), mark.reason)))
@@ -183,7 +187,7 @@ class Identity:
 
     def _imports(self, function: Any, name: str) -> None:
         """Add the modules that a function imports when it runs, as an overload does."""
-        for wanted in sorted(_imported_by(function)):
+        for wanted in sorted(imported_by(function)):
             parts = wanted.split(".")
             for n in range(1, len(parts) + 1):
                 one = ".".join(parts[:n])
@@ -199,7 +203,7 @@ class Identity:
         scope = function.__globals__
         builtins = scope.get("__builtins__", {})
         builtins = vars(builtins) if isinstance(builtins, python_types.ModuleType) else builtins
-        for one in sorted(_names_of(function.__code__)):
+        for one in sorted(names_of(function.__code__)):
             self._names[one] = None
             if one in scope:
                 self.text("global", one)
@@ -477,7 +481,7 @@ def _named(module: str, name: str) -> Any:
     return found
 
 
-def _imported_by(function: Any) -> set[str]:
+def imported_by(function: Any) -> set[str]:
     """Return the full names of the modules that a function's import statements name."""
     found: set[str] = set()
     waiting = [function.__code__]
@@ -500,7 +504,7 @@ def _imported_by(function: Any) -> set[str]:
     return found
 
 
-def _names_of(code: python_types.CodeType) -> set[str]:
+def names_of(code: python_types.CodeType) -> set[str]:
     """Return the names that code looks up, also by ``getattr`` with a constant."""
     found: set[str] = set()
     waiting: list[Any] = [code]

@@ -258,7 +258,7 @@ def compiled_functions(
     """
     found: dict[tuple[Any, ...], FunctionSource] = {}
     waiting: list[Any] = [root]
-    waiting += (one for argument in arguments for one in _functions_of_type(argument))
+    waiting += (one for argument in arguments for one in functions_of_type(argument))
     waiting += linked
     for function in waiting:
         code = function.__code__
@@ -282,10 +282,17 @@ def _functions_in(value: Any) -> Iterator[Callable[..., Any]]:
         for one in value:
             yield from _functions_in(one)
     else:
-        yield from _functions_of_type(attribute(value, "class_type"))
+        yield from functions_of_type(attribute(value, "class_type"))
 
 
-def _functions_of_type(type_: Any) -> Iterator[Callable[..., Any]]:
+def functions_of_type(type_: Any) -> Iterator[Callable[..., Any]]:
+    """Yield the Python functions that a Numba type carries: a dispatcher's, or a class's methods.
+
+    Parameters
+    ----------
+    type_ : numba type
+        Or anything else, which carries none.
+    """
     if isinstance(type_, types.Dispatcher):
         yield type_.dispatcher.py_func
     elif isinstance(type_, types.ClassInstanceType | types.ClassType):

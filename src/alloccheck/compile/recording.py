@@ -218,7 +218,8 @@ class Recorder:
         key = (one.kind, id(one.target), one.argument_types)
         with self._lock:
             if key not in self._found:
-                self._found[key] = replace(one, frozen=frozen_by(one.function))
+                frozen = frozen_by(one.function, one.argument_types)
+                self._found[key] = replace(one, frozen=frozen)
 
     # --- how it is seen ---------------------------------------------------------------------------
 

@@ -252,7 +252,10 @@ def _never_overlap(context: Any, builder: Any, *extents: Any) -> Any:
 
 
 class ViewLower(Lower):  # type: ignore[misc]
-    """Lowers functions as Numba does, without the copies that are not needed."""
+    """Lowers functions as Numba does, without the copies that are not needed.
+
+    And in the same order in every process.
+    """
 
     def pre_block(self, block: Any) -> None:
         super().pre_block(block)
@@ -280,6 +283,20 @@ class ViewLower(Lower):  # type: ignore[misc]
         except NumbaNotImplementedError:
             return False
         return bool(found.__module__ == "numba.np.npyimpl")
+
+    def lower_yield(self, retty: Any, inst: Any) -> Any:
+        # Numba saves them in the order of a set of names, which each process has another of.
+        point = self.generator_info.yield_points[inst.index]
+        point.live_vars = sorted(point.live_vars)
+        return super().lower_yield(retty, inst)
+
+    def lower_try_dynamic_raise(self, inst: Any) -> None:
+        # Numba pickles a variable with its scope: all others, and sets in an order of the process.
+        arguments = tuple(
+            ir.Var(None, one.name, ir.unknown_loc) if isinstance(one, ir.Var) else one
+            for one in inst.exc_args or ()
+        )
+        super().lower_try_dynamic_raise(ir.DynamicTryRaise(inst.exc_class, arguments, inst.loc))
 
     def lower_inst(self, inst: Any) -> None:
         with without_copies() if id(inst) in self._needless else contextlib.nullcontext():

@@ -1,0 +1,130 @@
+"""What is in a value of the user's, as a key to be compared with a later one in the same process.
+
+Functions that run while Numba compiles, such as those that choose an overload, may look at any
+object. No code of the object's is run to find out what is in it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import types as python_types
+from collections.abc import Iterator
+from typing import Any
+
+from alloccheck.compile.captures import MISSING, Same, fingerprint
+from alloccheck.compile.origin import is_a, is_trusted_module
+
+# isort: split
+from numba.core import types
+from numba.core.dispatcher import Dispatcher
+
+_MOST = 2_000
+"""Objects that one key is made of; what is behind them is told by identity."""
+_FUNCTIONS: tuple[Any, ...] = (python_types.FunctionType, staticmethod, classmethod, property)
+_ENVIRONMENT = (os.environ, os.getenv)
+_OURS = ("ALLOCCHECK_AUDIT", "PYTHONPATH")
+"""Variables that an audit sets while the program runs."""
+
+
+class Content:
+    """Makes keys of values, with one limit for all of them.
+
+    Examples
+    --------
+    >>> settings = {"limits": [3]}
+    >>> before = Content().key(settings)
+    >>> Content().key(settings) == before
+    True
+    >>> settings["limits"][0] = 4
+    >>> Content().key(settings) == before
+    False
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, Any] = {}
+
+    def key(self, value: Any) -> Any:
+        """Return a key of a value and of what is in it."""
+        if value is MISSING:
+            return MISSING
+        if any(value is one for one in _ENVIRONMENT):
+            return tuple(sorted(one for one in os.environ.items() if one[0] not in _OURS))
+        if is_a(value, Dispatcher):
+            # It gets its signatures, and is closed, after its first compile.
+            return Same(value)
+        parts = list(_parts(value))
+        if not parts and not is_a(value, list | set | dict):
+            return fingerprint(value)
+        if id(value) in self._seen or len(self._seen) >= _MOST:
+            return Same(value)
+        self._seen[id(value)] = value
+        inner = tuple((name, self.key(one)) for name, one in parts)
+        return (type(value), inner) if is_a(value, tuple) else (Same(value), len(parts), inner)
+
+
+def functions_in(value: Any) -> Iterator[Any]:
+    """Yield what may run when somebody uses a value: methods, and what a wrapper wraps.
+
+    Parameters
+    ----------
+    value : object
+        A class or an object.
+    """
+    if is_a(value, python_types.MethodType):
+        yield value.__func__
+        value = value.__self__
+    elif is_a(value, functools.partial):
+        yield from (value.func, *value.args, *value.keywords.values())
+    for kind in type.mro(value if is_a(value, type) else type(value)):
+        if not is_trusted_module(str(kind.__module__)):
+            for one in vars(kind).values():
+                if is_a(one, staticmethod | classmethod):
+                    yield one.__func__
+                elif is_a(one, property):
+                    yield one.fget
+                elif is_a(one, python_types.FunctionType):
+                    yield one
+    wrapped = dict(_attributes(value)).get("__wrapped__")
+    if wrapped is not None:
+        yield wrapped
+
+
+def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield what a value is made of, each with its name; nothing where it is told as a whole."""
+    if is_a(value, tuple | list):
+        yield from enumerate(value)
+    elif is_a(value, dict):
+        for one in value:
+            yield "key", one
+            yield "value", dict.get(value, one)
+    elif is_a(value, set | frozenset):
+        yield "content", repr(sorted(map(repr, value)))
+    elif is_a(value, python_types.MethodType):
+        yield "function", value.__func__
+        yield "object", value.__self__
+    elif is_a(value, functools.partial):
+        yield from enumerate((value.func, *value.args))
+        yield from value.keywords.items()
+    elif is_a(value, type):
+        if not is_trusted_module(str(value.__module__)):
+            for name, one in sorted(vars(value).items()):
+                if not is_a(one, _FUNCTIONS) and not name.startswith(("__", "_abc_")):
+                    yield name, one
+    elif not (is_a(value, types.Type) or is_trusted_module(str(type(value).__module__))):
+        yield from _attributes(value)
+
+
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes that an object itself has."""
+    for kind in type.mro(type(value)):
+        for name, slot in vars(kind).items():
+            if is_a(slot, python_types.MemberDescriptorType):
+                try:
+                    yield name, slot.__get__(value)
+                except AttributeError:
+                    continue
+    try:
+        yield from object.__getattribute__(value, "__dict__").items()
+    except AttributeError:
+        return
