@@ -99,6 +99,20 @@ def test_what_cannot_be_read_leaves_no_context(alive, read):
     assert [one.name for one in module.functions] == ["f"]
 
 
+@pytest.mark.parametrize("preserve", [False, True])
+@pytest.mark.parametrize("read", [read_text, llvm.parse_assembly])
+def test_a_module_of_another_context_is_copied(alive, read, preserve):
+    module, other = read_text(text("f")), read(text("g"))
+    module.link_in(other, preserve=preserve)
+    assert other.closed is not preserve
+    if preserve:
+        assert [one.name for one in other.functions] == ["g"]
+        other.close()
+    assert alive == [1]
+    assert sorted(one.name for one in module.functions) == ["f", "g"]
+    module.verify()
+
+
 def test_beside_a_module_of_llvmlites_own(alive):
     module = llvm.parse_assembly(text("f"))
     module.link_in(read_text(text("g"), beside=module))

@@ -141,7 +141,11 @@ class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
 
     def _make_linkable(self) -> bytes:
         if self._linkable is None:
-            self._linkable = super()._get_module_for_linking().as_bitcode()
+            module = self._final_module
+            if next(iter(module.functions), None) is not None:
+                # Numba refuses one that the optimiser left nothing of.
+                module = super()._get_module_for_linking()
+            self._linkable = module.as_bitcode()
             self._shared_module = None
         return self._linkable
 
@@ -162,12 +166,10 @@ class WorldLibrary(codegen.JITCodeLibrary):  # type: ignore[misc]
         self.add_llvm_module(module)
 
     def add_llvm_module(self, ll_module: Any) -> None:
-        """As Numba's; a module of another context is copied into this library's."""
+        """As Numba's; the module may be of another context, which Numba's older pruning makes."""
         self._optimize_functions(ll_module)
         if not config.LLVM_REFPRUNE_PASS:
             ll_module = codegen.remove_redundant_nrt_refct(ll_module)
-        if ll_module._context is not self._final_module._context:
-            ll_module = read_bitcode(ll_module.as_bitcode(), beside=self._final_module)
         self._final_module.link_in(ll_module)
 
     def add_linking_library(self, library: Any) -> None:

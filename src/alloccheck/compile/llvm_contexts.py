@@ -50,6 +50,15 @@ class Module(ll.ModuleRef):  # type: ignore[misc]
         self._context.enter()
         return Module(ffi.lib.LLVMPY_CloneModule(self), self._context)
 
+    def link_in(self, other: Any, preserve: bool = False) -> None:
+        """Link another module into this one; one of another context is copied into this one's."""
+        if other._context is not self._context:
+            copy = read_bitcode(other.as_bitcode(), beside=self)
+            if not preserve:
+                other.close()
+            other, preserve = copy, False
+        super().link_in(other, preserve)
+
     def detach(self) -> None:
         """Let go of what was freed or linked into another module."""
         if not self._closed:
