@@ -102,6 +102,9 @@ def judge(
     return explanations.groups[reason].get("kind", kind), reason
 
 
+_SUBJECTS = "A test may be of several subjects or of none; all of them are in the next table."
+
+
 def subjects() -> dict[str, list[str]]:
     """Return the patterns of tests by what of Numba they exercise."""
     with (HERE / "subjects.toml").open("rb") as file:
@@ -283,7 +286,8 @@ def document(stored: dict[str, Any], explanations: Explanations) -> str:
     lines.append("")
     for name in sorted(reasons.keys() & explanations.groups.keys()):
         lines += [f"**{name}.** {' '.join(explanations.groups[name]['reason'].split())}", ""]
-    lines += ["## By subject", "", f"| subject | applies | {' | '.join(KINDS[:-1])} |"]
+    lines += ["## By subject", "", _SUBJECTS, ""]
+    lines += [f"| subject | applies | {' | '.join(KINDS[:-1])} |"]
     lines.append("|---|" + "---:|" * len(KINDS))
     for name, counts in by_subject(stored).items():
         row = " | ".join(str(counts[kind]) for kind in KINDS[:-1])
