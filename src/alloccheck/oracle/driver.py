@@ -155,12 +155,14 @@ def _key_with_pointers(
     That no call of Numba's means: only a signature that was given has pointers, and it is the one
     that is meant when the other arguments fit it.
     """
+    with_pointers = [key for key in dispatcher.overloads if any(map(is_pointer, key))]
+    if not with_pointers:
+        return _compiled_key(dispatcher, argtypes)
     convert = dispatcher.targetdescr.typing_context.can_convert
     fitting = [
         key
-        for key in dispatcher.overloads
-        if any(map(is_pointer, key))
-        and len(key) == len(values)
+        for key in with_pointers
+        if len(key) == len(values)
         and all(
             points_into(kind, value) or (not is_pointer(kind) and convert(given, kind) is not None)
             for kind, value, given in zip(key, values, argtypes, strict=True)
