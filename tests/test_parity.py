@@ -211,6 +211,7 @@ def test_the_settings_that_are_compared_cover_those_that_code_generation_reads()
 DIGESTS = """
 import sys
 import numpy as np
+from numba import njit
 from alloccheck import hermetic
 
 TABLE = np.arange(5.0)
@@ -232,7 +233,19 @@ def table(n):
 def drawn(n):
     return np.random.random() + np.sin(n)
 
-made = [raising, text, table, drawn]
+@njit
+def parts(x, n):
+    for i in range(0, x.size, n):
+        for j in range(n):
+            yield x[i:i + n], x[j] * n
+
+def yielded(n):
+    total = 0.0
+    for part, weight in parts(TABLE, n):
+        total += part.sum() * weight
+    return total
+
+made = [raising, text, table, drawn, yielded]
 if sys.argv[1] == "later":
     # Other compiles before, in another order: counters, labels and addresses differ.
     for one in made:
@@ -264,4 +277,4 @@ def test_digests_are_those_of_every_process(level):
             ).stdout
         )
     (only,) = printed
-    assert len(only.splitlines()) == 4
+    assert len(only.splitlines()) == 5

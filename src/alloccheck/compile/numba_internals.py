@@ -155,6 +155,7 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("numba.core.lowering", "Lower.pre_block"),
     ("numba.core.lowering", "Lower.pre_lower"),
     ("numba.core.lowering", "Lower.lower_inst"),
+    ("numba.core.lowering", "Lower.lower_yield"),
     ("numba.core.typed_passes", "NativeLowering.lowering_class"),
     ("numba.core.environment", "lookup_environment"),
     ("numba.core.target_extension", "target_override"),

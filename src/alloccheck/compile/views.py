@@ -281,6 +281,13 @@ class ViewLower(Lower):  # type: ignore[misc]
             return False
         return bool(found.__module__ == "numba.np.npyimpl")
 
+    def lower_yield(self, retty: Any, inst: Any) -> Any:
+        # Numba saves what lives on in the order of a set of names, which is another one in each
+        # process. An answer must not depend on it.
+        point = self.generator_info.yield_points[inst.index]
+        point.live_vars = sorted(point.live_vars)
+        return super().lower_yield(retty, inst)
+
     def lower_inst(self, inst: Any) -> None:
         with without_copies() if id(inst) in self._needless else contextlib.nullcontext():
             super().lower_inst(inst)
