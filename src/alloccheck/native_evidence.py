@@ -95,7 +95,8 @@ class NativeEvidence:
         self, lookup: Callable[[str], Contract | None], addresses: Mapping[str, int]
     ) -> None:
         self._in_tables = lookup
-        self._addresses = addresses
+        self._addresses = dict(addresses)
+        self._names: dict[int, str] = {}
         self._answers: dict[int, NativeAnswer | None] = {}
         self._contracts: dict[str, Contract] = {}
         self._kept = AnswerCache()
@@ -104,7 +105,27 @@ class NativeEvidence:
 
     def name(self, address: int) -> str:
         """Return the name under which `lookup` answers for a constant address."""
-        return well_known_name(address) or f"{PREFIX}{address:#x}"
+        known = self._names.get(address)
+        if known is None:
+            known = well_known_name(address)
+            if known is not None and self._in_tables(known) is None:
+                known = self._alias(address, known)
+            # A name has several versions at times, each with code of its own.
+            if known is None or self._addresses.setdefault(known, address) != address:
+                known = f"{PREFIX}{address:#x}"
+            self._names[address] = known
+        return known
+
+    def _alias(self, address: int, name: str) -> str:
+        """Return the best of the names that a library has for an address, of which one is given."""
+        from alloccheck.program.machine.view import current_view
+
+        image = current_view().images.find(address)
+        names = {name} if image is None else {name, *(s.name for s in image.exports.at(address))}
+        return min(
+            names,
+            key=lambda one: (self._in_tables(one) is None, one.startswith("_"), len(one), one),
+        )
 
     def lookup(self, symbol: str) -> Contract | None:
         """Return the contract of a symbol or named address; None when nothing is known.

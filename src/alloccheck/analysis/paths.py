@@ -171,6 +171,14 @@ def _evaluate(
     return FULL
 
 
+def _allowed(fact: Fact | Within) -> Ranges:
+    """Return the integers that a fact allows."""
+    if isinstance(fact, Within):
+        return fact.ranges
+    allowed = Ranges.of(fact.constant)
+    return allowed if fact.equal else ~allowed
+
+
 def _refine(
     function: Function,
     state: State,
@@ -183,17 +191,51 @@ def _refine(
         return state
     refined = dict(state)
     for fact in facts:
-        if isinstance(fact, Fact):
-            allowed = Ranges.of(fact.constant)
-            if not fact.equal:
-                allowed = ~allowed
-        else:
-            allowed = fact.ranges
-        found = _evaluate(function, fact.value, refined, codes, depth) & allowed
+        found = _evaluate(function, fact.value, refined, codes, depth) & _allowed(fact)
         if not found:
             return None
         refined[fact.value] = found
     return refined
+
+
+_Required = tuple[tuple[str, Ranges], ...]
+"""What phis must have been for a path to go on as it did, the newest first."""
+
+_MOST_REQUIRED = 2
+_MOST_NODES = 16
+
+
+def _before_edge(
+    function: Function,
+    required: _Required,
+    edge: Edge,
+    target: int,
+    source: int,
+    state: State,
+    codes: ReturnedCodes,
+) -> _Required | None:
+    """Return what must hold in `source` for what is required in `target`; None when it cannot.
+
+    Leaving out a requirement is always right: more paths are then thought possible.
+    """
+    found: dict[str, Ranges] = {}
+
+    def require(name: str, ranges: Ranges) -> None:
+        found[name] = found[name] & ranges if name in found else ranges
+
+    for fact in edge.facts:
+        if isinstance(function.values.get(fact.value), Phi):
+            require(fact.value, _allowed(fact))
+    for name, ranges in required:
+        value = function.values.get(name)
+        names: tuple[str, ...] = (name,)
+        if isinstance(value, Phi) and value.block == target:
+            names = tuple(v for v, b in value.incoming if b == source)
+        if names and not any(_evaluate(function, n, state, codes, 0) & ranges for n in names):
+            return None
+        if len(names) == 1 and isinstance(function.values.get(names[0]), Phi):
+            require(names[0], ranges)
+    return tuple(found.items())[:_MOST_REQUIRED]
 
 
 @dataclass(frozen=True)
@@ -380,7 +422,9 @@ class _Analysis:
 
         Walks back from each return with the value that is returned there: through a phi the
         walk goes on only along edges whose incoming value may be a code of a normal end, so a
-        merged return block does not spoil the paths that raise.
+        merged return block does not spoil the paths that raise. What the edges taken say of other
+        phis is kept until the phi is met: a callee that was inlined ends in one block, with a phi
+        that says how, and a branch on it after more code.
         """
         shape, states, returned = self.shape, self.flow.states, self.returned
         function = shape.function
@@ -389,32 +433,37 @@ class _Analysis:
         for i in states:
             for edge in function.blocks[i].edges:
                 incoming.setdefault(edge.target, []).append((i, edge))
-        todo: list[tuple[int, str | None]] = []
+        todo: list[tuple[int, str | None, _Required]] = []
         for i, state in states.items():
             block = function.blocks[i]
             if block.exits:
                 name = block.returns if self.governed else None
                 if evaluate(function, name, state, returned) & normal:
-                    todo.append((i, name))
-        seen: set[tuple[int, str | None]] = set()
+                    todo.append((i, name, ()))
+        seen: set[tuple[int, str | None, _Required]] = set()
         while todo:
             node = todo.pop()
             if node in seen:
                 continue
             seen.add(node)
-            index, name = node
+            index, name, required = node
             value = function.values.get(name) if name is not None else None
             for source, edge in incoming.get(index, ()):
                 before = _refine(function, states[source], edge.facts, returned)
                 if before is None:
                     continue
+                earlier = _before_edge(function, required, edge, index, source, before, returned)
+                if earlier is None:
+                    continue
+                if len(seen) > _MOST_NODES * len(states):
+                    earlier = ()
                 names: tuple[str | None, ...] = (name,)
                 if isinstance(value, Phi) and value.block == index:
                     names = tuple(v for v, b in value.incoming if b == source) or (None,)
                 for moved in names:
                     if evaluate(function, moved, before, returned) & normal:
-                        todo.append((source, moved))
-        return {index for index, _ in seen}
+                        todo.append((source, moved, earlier))
+        return {index for index, _, _ in seen}
 
     def by_block(self) -> dict[int, Path]:
         if self.shape.function.name in self.convention.wrappers:
@@ -621,7 +670,12 @@ def analyse_component(
     )
     while True:
         results = {f.name: of(f) for f in members}
-        stable = all(codes[n] == r.codes and diverges[n] == r.diverges for n, r in results.items())
+        # Nothing new, not the same: a loop that seemed endless while a callee returned nothing
+        # may have an exit after all, and what was assumed of it stays assumed.
+        stable = all(
+            codes[n] | r.codes == codes[n] and (diverges[n] or not r.diverges)
+            for n, r in results.items()
+        )
         for name, result in results.items():
             codes[name] = codes[name] | result.codes
             diverges[name] = diverges[name] or result.diverges

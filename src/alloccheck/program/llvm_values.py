@@ -36,8 +36,11 @@ _SELECT = re.compile(rf"select i1 (%{NAME}), i32 {_V}, i32 {_V}(?:, !|$)")
 _LOGICAL_SELECT = re.compile(rf"select i1 (%{NAME}), i1 {_BIT}, i1 {_BIT}(?:, !|$)")
 _EXTEND_BIT = re.compile(rf"(zext|sext) (?:nneg )?i1 (%{NAME}) to i32(?:, !|$)")
 _EXTEND = re.compile(rf"(zext|sext) (?:nneg )?i(\d+) %{NAME} to i32(?:, !|$)")
+_BIT_RESULT = re.compile(r"icmp |(?:and|or|xor) (?:disjoint )?i1 |select i1 \S+, i1 |freeze i1 ")
 _FREEZE = re.compile(rf"freeze (i1|i32) (%{NAME})(?:, !|$)")
-_PHI = re.compile(r"phi i32 (.*)")
+_PHI = re.compile(r"phi i(?:32|1) (.*)")
+_BIT_PHI = "phi i1 "
+_BITS = {"true": 1, "false": 0}
 PHI_INCOMING = re.compile(rf"\[ (.+?), %({NAME}) \]")
 
 _DEEPEST = 8
@@ -157,12 +160,16 @@ class ValueReader:
     def _read(self, name: str) -> Value:
         if INTEGER.fullmatch(name):
             return Constant(signed(int(name)))
+        if name in _BITS:
+            return Constant(_BITS[name])
         if name in self._results:
             return CallResult(self._results[name])
         text = self._definitions.get(name, "")
         if m := _PHI.match(text):
             pairs = tuple((v, self._block_index(plain(b))) for v, b in PHI_INCOMING.findall(m[1]))
             return Phi(self._homes[name], pairs) if pairs else Opaque()
+        if _BIT_RESULT.match(text):
+            return self._choice(name, "true", "false")
         if m := _SELECT.match(text):
             return self._choice(m[1], m[2], m[3])
         if m := _EXTEND_BIT.match(text):
@@ -194,6 +201,8 @@ class ValueReader:
         text = self._definitions.get(name, "")
         if not text or depth > _DEEPEST:
             return nothing
+        if text.startswith(_BIT_PHI):
+            return {name: Ranges.of(1)}, {name: Ranges.of(0)}
         if m := _COMPARE.match(text):
             return self._comparison(m[1], m[2], m[3], depth)
         if m := _LOGIC.match(text):
