@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -180,7 +179,7 @@ def test_ctrl_c_is_no_finding(check, prover: Prover, monkeypatch: pytest.MonkeyP
     write("one.py", function("clean", "f8(f8)"))
 
     def pressed(*arguments: Any, **options: Any) -> None:
-        signal.raise_signal(signal.SIGINT)
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(prover, "analyze", pressed)
     result = check("one.py")

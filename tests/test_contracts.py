@@ -19,6 +19,7 @@ from alloccheck.analysis.contracts import (
     load_contracts,
     parse_contracts,
 )
+from alloccheck.cli.check import user_contracts
 from alloccheck.compile import numba_symbols
 from alloccheck.compile.numba_symbols import (
     REVIEWED,
@@ -30,6 +31,7 @@ from alloccheck.compile.numba_symbols import (
     registered_helpers,
     source_scan,
 )
+from alloccheck.config import load_config
 from alloccheck.effects import Effect, Occasion, Path
 from alloccheck.errors import ContractError
 
@@ -486,17 +488,13 @@ def test_the_examples_of_the_documentation_run():
     assert doctest.testfile(str(DOCUMENT), module_relative=False) == (0, 3)
 
 
-def test_the_tables_of_the_documentation_are_accepted():
+def test_the_tables_of_the_documentation_are_accepted(tmp_path):
     blocks = re.findall(r"```toml\n(.*?)```", DOCUMENT.read_text(), flags=re.S)
-    builtin, *users = (tomllib.loads(block) for block in blocks)
+    builtin = tomllib.loads(blocks[0])
     [shown] = parse_contracts(blocks[0], "numba_containers.toml")
     assert shown == load_contracts().lookup(builtin["contract"][0]["symbol"])
-    contracts = [
-        item
-        for user in users
-        for item in contracts_from_mapping(user["tool"]["alloccheck"]["contracts"], "docs")
-    ]
-    table = load_contracts(contracts)
+    (tmp_path / "pyproject.toml").write_text("\n".join(blocks[1:]))
+    table = load_contracts(user_contracts(load_config(tmp_path)))
     assert [override.contract.symbol for override in table.overrides] == ["numba_xxdot"]
     assert table.lookup("board_open").effects == (ContractEffect(Effect.BLOCK),)
 
