@@ -1,6 +1,7 @@
 """A hermetic compile leaves the process as it was, and its answer does not depend on the past."""
 
 import contextlib
+import functools
 import gc
 import json
 import linecache
@@ -533,11 +534,19 @@ def test_interrupted_compiles_put_everything_back(monkeypatch):
     assert analyze(callee, "(float64,)").ok
 
 
+@functools.cache
+def lines_without_signals(file):
+    """The numbers of lines at which no signal comes in."""
+    lines = enumerate(linecache.getlines(file), 1)
+    return {n for n, line in lines if line.lstrip().startswith(("with ", "try:"))}
+
+
 class Interrupter:
     """Raises KeyboardInterrupt before some line of some files, as Ctrl-C may."""
 
     def __init__(self, files, moment):
-        self.files, self.moment, self.lines, self.fired = files, moment, 0, False
+        self.files = {one: lines_without_signals(one) for one in files}
+        self.moment, self.lines, self.fired = moment, 0, False
 
     def __call__(self, frame, event, argument):
         return self.line if frame.f_code.co_filename in self.files else None
@@ -545,8 +554,7 @@ class Interrupter:
     def line(self, frame, event, argument):
         # No signal comes in at `try`, which does nothing, nor between the end of a block and the
         # `__exit__` of its context manager.
-        source = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-        if event == "line" and not source.lstrip().startswith(("with ", "try:")):
+        if event == "line" and frame.f_lineno not in self.files[frame.f_code.co_filename]:
             if self.lines == self.moment:
                 self.fired = True
                 sys.settrace(None)
