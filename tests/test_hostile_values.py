@@ -35,6 +35,10 @@ class Endless(list):
         raise RuntimeError("no length")
 
 
+def repr_of(value):
+    return type(value).__name__
+
+
 def dead():
     return weakref.proxy(Thing())
 
@@ -87,6 +91,22 @@ def test_such_a_value_counts_as_itself(value):
     assert frozen_by(captures_it).changed(()) is None
     assert provenance.value_digest(value) is None
     assert isinstance(provenance.describe(value), str)
+
+
+@pytest.mark.parametrize("held", [[], [dead()], Endless(), {}, {1: Angry()}], ids=repr_of)
+def test_such_a_container_that_changes_is_another(held):
+    one = Angry()
+    if isinstance(held, dict):
+        dict.update(held, {2: one})
+    else:
+        list.append(held, one)
+    before = captures.fingerprint(held)
+    assert captures.fingerprint(held) == before
+    if isinstance(held, dict):
+        held[2] = Angry()
+    else:
+        list.__setitem__(held, -1, Angry())
+    assert captures.fingerprint(held) != before
 
 
 def test_the_audit_judges_beside_such_values(tmp_path):

@@ -296,8 +296,15 @@ def _printed(value: Any) -> Any:
     """Return what tells whether a container was changed; Numba freezes none of those."""
     try:
         return repr(value) if len(value) < 1000 else len(value)
-    except Exception:  # of the container's class, or of what is in it
-        return None
+    except Exception:
+        # Of the container's class, or of what is in it: then by what it holds.
+        kind = next(one for one in (list, set, frozenset, dict) if is_a(value, one))
+        held = dict.items(value) if kind is dict else kind.__iter__(value)
+        return tuple(map(Same, (part for one in held for part in _pair(one, kind))))
+
+
+def _pair(one: Any, kind: type) -> tuple[Any, ...]:
+    return one if kind is dict else (one,)
 
 
 def _trust(dispatcher: Any) -> Any:
