@@ -22,6 +22,7 @@ from alloccheck.compile.isolation import TARGET, VariantDict
 from alloccheck.compile.job import Configuration
 from alloccheck.compile.lines import LineTables
 from alloccheck.compile.llvm_contexts import read_bitcode, read_text
+from alloccheck.compile.pass_builders import freed_builder
 from alloccheck.compile.pass_managers import freed
 from alloccheck.errors import Refused
 
@@ -297,6 +298,9 @@ class WorldCodegen(codegen.JITCPUCodegen):  # type: ignore[misc]
         self.libraries: list[WorldLibrary] = []
         self.before_optimization: dict[WorldLibrary, Callable[[WorldLibrary], None]] = {}
         super().__init__(module_name)
+
+    def _pass_builder(self, **kwargs: Any) -> Any:
+        return freed_builder(super()._pass_builder(**kwargs))
 
     def _module_pass_manager(self, **kwargs: Any) -> tuple[Any, Any]:
         manager, builder = super()._module_pass_manager(**kwargs)
