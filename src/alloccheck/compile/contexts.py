@@ -42,6 +42,8 @@ from numba.core import (
     utils,
 )
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.datamodel import default_manager
+from numba.core.datamodel.manager import DataModelManager
 from numba.core.dispatcher import Dispatcher
 from numba.core.runtime import nrtdynmod, rtsys
 from numba.core.typing import templates
@@ -378,6 +380,9 @@ class WorldContext(cpu.CPUContext):  # type: ignore[misc]
         self._world_registry = imputils.Registry("alloccheck world")
         self._c_wrappers: dict[str, WorldLibrary] = {}
         self._registries = _WorldRegistries()
+        # Numba's manager keeps each type that it was ever asked for, and a model refers to its
+        # type; of a world's own, both go with the world.
+        self.data_model_manager = DataModelManager(default_manager._handlers)
         self._internal_codegen = WorldCodegen("alloccheck.world")
         self.cached_internal_func = VariantDict()
         externals.c_math_functions.install(self)

@@ -142,6 +142,8 @@ REQUIRED: tuple[tuple[str, str], ...] = (
     ("numba.core.codegen", "remove_redundant_nrt_refct"),
     ("numba.core.compiler_lock", "global_compiler_lock._lock"),
     ("numba.core.codegen", "CPUCodegen._pass_builder"),
+    ("numba.core.datamodel", "default_manager"),
+    ("numba.core.datamodel.manager", "DataModelManager.lookup"),
     ("numba.core.codegen", "CPUCodegen._module_pass_manager"),
     ("numba.core.codegen", "CPUCodegen._function_pass_manager"),
     ("numba.core.cpu", "CPUContext.init"),
