@@ -8,6 +8,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 import pytest
 from llvmlite import ir
+from llvmlite.binding.context import ContextRef
 from numba import njit, types
 from numba.core import config
 from numba.extending import intrinsic
@@ -29,20 +30,20 @@ def resident():
 
 @pytest.fixture
 def alive(monkeypatch):
-    """The contexts that are not freed, as a list of one number."""
+    """The contexts that LLVM was not told to free, as a list of one number."""
     number = [0]
-    make, detach = llvm_contexts._Context.__init__, llvm_contexts._Context.detach
+    make, dispose = llvm_contexts._Context.__init__, ContextRef._dispose
 
     def counted(self):
         make(self)
         number[0] += 1
 
     def gone(self):
-        number[0] -= not self._closed
-        detach(self)
+        number[0] -= isinstance(self, llvm_contexts._Context)
+        dispose(self)
 
     monkeypatch.setattr(llvm_contexts._Context, "__init__", counted)
-    monkeypatch.setattr(llvm_contexts._Context, "detach", gone)
+    monkeypatch.setattr(ContextRef, "_dispose", gone)
     return number
 
 

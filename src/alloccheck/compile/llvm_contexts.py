@@ -34,11 +34,10 @@ class _Context(ContextRef):  # type: ignore[misc]
     def leave(self) -> None:
         """Note one module less; the last frees the context."""
         self._needed -= 1
-        if not self._needed and not self._closed:
-            super()._dispose()
-            self.detach()
+        if not self._needed:
+            super().close()
 
-    def _dispose(self) -> None:
+    def close(self) -> None:
         """Leave it to the modules: the collector may ask for this before they are gone."""
 
 
