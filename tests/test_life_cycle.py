@@ -471,6 +471,41 @@ def test_what_was_not_proved_is_not_kept():
     assert printed == "gone\n"
 
 
+def test_what_never_ran_is_not_kept_for_what_it_would_do():
+    printed = run(
+        FREED
+        + """
+    from numba import typed
+    from alloccheck import AllocCheckError, check_call
+
+    def listed(x):
+        made = typed.List()
+        made.append(np.full(2, x))
+        return made
+
+    start = loaded_artifacts()
+    analyze(listed, "(float64,)")
+    check_call(listed, 1.0)
+    try:
+        check_allocs("(float64,)")(listed)
+    except AllocCheckError:
+        pass
+    gc.collect()
+    assert loaded_artifacts() == start
+    import warnings
+    warnings.simplefilter("ignore")
+    # This one runs: what it makes refers to it.
+    made = check_allocs("(float64,)", on_failure="warn")(listed)
+    value = made(2.0)
+    made = weakref.ref(made)
+    assert drop(made) == start + 1
+    assert value[0].sum() == 4.0
+    print("gone")
+    """
+    )
+    assert printed == "gone\n"
+
+
 PROGRAM = """
 import multiprocessing, sys
 sys.path.insert(0, {folder!r})

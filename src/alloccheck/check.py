@@ -207,6 +207,8 @@ def analyze(
         report, artifact = verdict.report, verdict.artifact
     else:
         report, artifact = _from_store(storage, job, policy)
+    # It is not run here; a witness runs in another process.
+    artifact.lifetime.never_ran()
     if confirm is None or confirm is False:
         return report
     # The one place from which the witness is called: it runs code, which nothing else here does.
@@ -260,12 +262,17 @@ def check_call(
     signature = types_of_call(function, args, kwargs)
     job = make_job(target, signature)
     try:
-        return prove(job, policy).report
+        return _of_code_that_never_ran(prove(job, policy))
     except ForceLiteralArg as request:
         signature = types_of_call(function, args, kwargs, literal=request.requested_args)
     except NUMBA_ERRORS as error:
         raise compile_error(job, error) from None
-    return explained(make_job(target, signature), policy).report
+    return _of_code_that_never_ran(explained(make_job(target, signature), policy))
+
+
+def _of_code_that_never_ran(verdict: Verdict) -> Report:
+    verdict.artifact.lifetime.never_ran()
+    return verdict.report
 
 
 def explained(job: CompileJob, policy: Policy) -> Verdict:

@@ -288,6 +288,8 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
         verdict = prove(job, self.policy)
         self._reports[tuple(job.argument_types)] = verdict.report
         if not verdict.report.ok:
+            if self.on_failure == "raise":
+                verdict.artifact.lifetime.never_ran()
             self._fail(verdict.report)
         return verdict.built, verdict.report
 

@@ -142,7 +142,9 @@ def judge(
         policy = Policy.of(
             Guarantee.NONBLOCKING, contracts=contracts, first_call=first_call or "prepare"
         )
-        report = explained(job_of(one), policy).report
+        verdict = explained(job_of(one), policy)
+        verdict.artifact.lifetime.never_ran()
+        report = verdict.report
     except InterpreterRefused as error:
         row = unjudged(one, _first_lines(str(error)), time.process_time() - start)
         return dataclasses.replace(row, verdict="enters Python")

@@ -64,8 +64,8 @@ _BY_ADDRESS = re.compile(r"numba\.dynamic\.globals\.")
 
 _loaded: dict[int, Callable[[], None]] = {}
 """How to let each code go that is loaded, by the key that its tokens have."""
-_kept: list[Any] = []
-"""What lives as long as the process."""
+_kept: dict[int, Any] = {}
+"""What lives as long as the process, by the same keys."""
 
 
 class _Token(int):
@@ -112,10 +112,11 @@ class Lifetime:
     Notes
     -----
     The code goes when the last `Lifetime`, entry point and library of it is gone and none of them
-    ever was told to `keep` it.
+    ever was told to `keep` it. A reason that is known from the start is one of running it, and is
+    taken back when it `never_ran`.
     """
 
-    __slots__ = ("held", "reason")
+    __slots__ = ("_once_it_runs", "held", "reason")
 
     def __init__(self, engine: Any, needed: tuple[Any, ...], reason: str | None) -> None:
         key = id(engine)
@@ -126,6 +127,7 @@ class Lifetime:
         """Why the code lives as long as the process; None when it may go."""
         if reason is not None:
             self.keep(reason)
+        self._once_it_runs = reason is not None
 
     def keep(self, reason: str) -> None:
         """Let the code live as long as the process.
@@ -135,9 +137,17 @@ class Lifetime:
         reason : str
             Why: a clause.
         """
+        self._once_it_runs = False
         if self.reason is None:
             self.reason = reason
-            _kept.append(self.held)
+            _kept[int(self.held[0])] = self.held
+
+    def never_ran(self) -> None:
+        """Say that nobody has run the code or was given a way to: what it would do it did not."""
+        if self._once_it_runs:
+            self._once_it_runs = False
+            self.reason = None
+            _kept.pop(int(self.held[0]), None)
 
 
 def loaded_artifacts() -> int:
