@@ -6,12 +6,12 @@ Knows Numba's registries; nothing of keys or digests.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
 import types as python_types
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 from alloccheck.compile import numba_internals
@@ -59,6 +59,10 @@ class Registration:
     foreign_keys: tuple[Any, ...]
 
 
+_Found = Registration | Unstorable
+"""What an entry is made of, or why that cannot be said."""
+
+
 class Extensions:
     """Finds registrations; each entry of a registry is looked at once.
 
@@ -70,7 +74,9 @@ class Extensions:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Any, tuple[Registration, ...]]] = {}
+        # With each what it was found for, so that identities stay what they are.
+        self._known: dict[tuple[int, ...], tuple[Any, tuple[_Found, ...]]] = {}
+        self._lists: dict[int, tuple[list[Any], list[Any], tuple[_Found, ...]]] = {}
 
     def registrations(self) -> Iterator[Registration]:
         """Yield what is registered now, each registry in its own order.
@@ -80,32 +86,47 @@ class Extensions:
         Unstorable
             For something callable that is not made of Python functions.
         """
-        for where, keys, item in self._items():
-            yield from self._seen(where, keys, item)
+        for one in self._found():
+            if isinstance(one, Unstorable):
+                raise Unstorable(str(one))
+            yield one
 
     def readable(self) -> Iterator[Registration]:
         """Yield the same, without what is not made of Python functions."""
-        for where, keys, item in self._items():
-            with contextlib.suppress(Unstorable):
-                yield from self._seen(where, keys, item)
+        return (one for one in self._found() if isinstance(one, Registration))
 
-    def _items(self) -> Iterator[tuple[str, tuple[Any, ...] | None, Any]]:
-        """Yield entries: where, keys where these are kept apart, entry."""
+    def _found(self) -> Iterator[_Found]:
         for where, items in _growing():
-            for item in items:
-                # What an intrinsic was lowered by is for whoever compiled it: others compile it
-                # anew, and have its definition among what they refer to.
-                if not (isinstance(item, tuple) and item[0] is item[1]):
-                    yield where, None, item
-        yield from _tables()
+            yield from self._in_list(where, items)
+        for where, keys, item in _tables():
+            yield from self._looked_at(where, keys, item)
 
-    def _seen(self, where: str, keys: tuple[Any, ...] | None, item: Any) -> Iterable[Registration]:
-        if keys is not None:
-            return _registration(where, item, keys)
-        known = self._known.get(id(item))
+    def _in_list(self, where: str, items: list[Any]) -> tuple[_Found, ...]:
+        """Look through a registry's list, if it is not what it was."""
+        _, before, found = self._lists.get(id(items), (None, None, ()))
+        if before is None or len(before) != len(items) or not all(map(is_, before, items)):
+            before = list(items)
+            # What an intrinsic was lowered by is for whoever compiled it: others compile it anew,
+            # and have its definition among what they refer to.
+            found = tuple(
+                one
+                for item in before
+                if not (isinstance(item, tuple) and item[0] is item[1])
+                for one in self._looked_at(where, (), item)
+            )
+            self._lists[id(items)] = items, before, found
+        return found
+
+    def _looked_at(self, where: str, keys: tuple[Any, ...], item: Any) -> tuple[_Found, ...]:
+        key = (id(item), *map(id, keys))
+        known = self._known.get(key)
         if known is None:
-            # Kept with the item, so that its identity stays its own.
-            known = self._known[id(item)] = (item, tuple(_registration(where, item)))
+            found: list[_Found] = []
+            try:
+                found += _registration(where, item, keys)
+            except Unstorable as error:
+                found.append(error.with_traceback(None))
+            known = self._known[key] = ((item, keys), tuple(found))
         return known[1]
 
 
