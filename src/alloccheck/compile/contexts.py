@@ -40,6 +40,7 @@ from numba.core import (
     typing,
     utils,
 )
+from numba.core.ccallback import CFunc
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 from numba.core.runtime import nrtdynmod, rtsys
@@ -460,6 +461,9 @@ class WorldContext(cpu.CPUContext):  # type: ignore[misc]
         if isinstance(ty, types.FunctionType) and isinstance(val, Dispatcher):
             # Numba leaves the address to the first call, which would ask the user's dispatcher.
             return choices.pointer(self, builder, self._world.clone(val), val, ty)
+        if isinstance(ty, types.FunctionType) and isinstance(val, CFunc):
+            # Numba writes down the address of what the decorator compiled.
+            return choices.callback(self, builder, self._world.callback(val), val, ty)
         return super().get_constant_generic(builder, ty, val)
 
     def cast(self, builder: Any, val: Any, fromty: Any, toty: Any) -> Any:
