@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from alloccheck.compile import choices, dumps, isolation
+from alloccheck.compile import choices, containers, dumps, isolation
 from alloccheck.compile.interrupts import safe_point
 from alloccheck.compile.isolation import TARGET, VariantDict
 from alloccheck.compile.job import Configuration
@@ -480,7 +480,9 @@ class WorldContext(cpu.CPUContext):  # type: ignore[misc]
             key = getattr(fn, "typing_key", fn)
             if key in (operator.is_, operator.is_not):
                 return functools.partial(self._identity, sig, negated=key is operator.is_not)
-        return super().get_function(fn, sig, _firstcall)
+        found = super().get_function(fn, sig, _firstcall)
+        symbol = containers.symbol_to_mark(self, fn, sig)
+        return found if symbol is None else containers.marking(found, symbol)
 
     def _identity(
         self, sig: Any, builder: Any, arguments: Any, loc: Any = None, *, negated: bool
