@@ -102,7 +102,7 @@ class Prover:
 
     @property
     def road(self) -> Road:
-        return Road(self.analyze, Decorated, self.deferred)
+        return Road(self.analyze, Decorated, self.deferred, "{}.{}".format)
 
     def decorator(self, *signatures: str, guarantee: str = "nonallocating") -> Any:
         def wrap(function: Any) -> Decorated:
@@ -431,9 +431,13 @@ def test_the_default_road_is_the_packages_own(monkeypatch: pytest.MonkeyPatch):
     check, dispatcher = ModuleType("alloccheck.check"), ModuleType("alloccheck.dispatcher")
     check.__dict__["analyze"] = len
     dispatcher.__dict__.update(CheckedDispatcher=Decorated, deferred_proofs=contextlib.nullcontext)
+    job = ModuleType("alloccheck.compile.job")
+    job.__dict__["method_signature"] = print
     monkeypatch.setitem(sys.modules, "alloccheck.check", check)
+    monkeypatch.setitem(sys.modules, "alloccheck.compile.job", job)
     monkeypatch.setitem(sys.modules, "alloccheck.dispatcher", dispatcher)
-    assert default_road() == Road(len, Decorated, contextlib.nullcontext)  # type: ignore[arg-type]
+    own = Road(len, Decorated, contextlib.nullcontext, print)  # type: ignore[arg-type]
+    assert default_road() == own
 
 
 # --- output ----------------------------------------------------------------------------------

@@ -116,6 +116,51 @@ def test_what_has_not_changed_is_judged(tmp_path):
     assert done.returncode == 1
 
 
+@pytest.mark.parametrize("between", ["MODE = False", "config.BOUNDSCHECK = 1", ""])
+def test_callees_are_judged_as_they_were_when_they_were_compiled(tmp_path, between):
+    """What was compiled long before its caller is called as it was then."""
+    (tmp_path / "prog.py").write_text(
+        textwrap.dedent(f"""
+            import numpy as np
+            from numba import cfunc, config, njit
+
+            MODE = True
+
+            @njit("float64(float64)")
+            def eager(x):
+                return x if MODE else np.ones(3).sum()
+
+            @cfunc("float64(float64)")
+            def callback(x):
+                return x if MODE else np.ones(3).sum()
+
+            {between}
+
+            @njit
+            def of_eager(x):
+                return eager(x)
+
+            @njit
+            def of_callback(x):
+                return callback(x)
+
+            @njit
+            def of_none(x):
+                return x
+
+            of_eager(1.0), of_callback(1.0), of_none(1.0)
+        """)
+    )
+    done = audit("--format", "json", "prog.py", cwd=tmp_path)
+    rows = {one["function"].partition(":")[2]: one for one in document(done)["functions"]}
+    assert rows["of_none"]["verdict"] == "proved"
+    for name in ("eager", "callback"):
+        assert rows[name]["verdict"] == ("undecided" if between else "proved")
+        assert rows[f"of_{name}"]["verdict"] == ("undecided" if between else "proved")
+        if between:
+            assert f"Numba compiled __main__:{name}, which" in rows[f"of_{name}"]["reason"]
+
+
 def test_only_functions_that_matter_count():
     limits = [1, 2]
 

@@ -4,6 +4,7 @@ A *must-fail* case would pass without its rule (the checker would be unsound); a
 would fail (a false alarm). A rule whose deletion nobody notices is not tested, or not needed.
 """
 
+import contextlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numba import njit, types
+from numba import cfunc, njit, types
 from numba.core.errors import NumbaError
 
 from alloccheck import Effect, Path, Refused, analyze, check, hermetic
 from alloccheck.analysis import contracts as table
 from alloccheck.analysis import paths, solve
-from alloccheck.compile import artifact, isolation, recursion, views, world
+from alloccheck.compile import artifact, containers, isolation, recursion, views, world
 from alloccheck.crosscheck import Comparison
 from alloccheck.errors import AllocCheckException, CompileError
 from alloccheck.findings import findings_from
@@ -344,6 +345,24 @@ def halved(x):
     x[:4] = x[4:8]
 
 
+@cfunc("float64(float64)")
+def inverse(x):
+    return 1.0 / x
+
+
+def calls_back(x):
+    return inverse(x)
+
+
+def deleted_from(items):
+    del items[0]
+
+
+def of_a_list(items):
+    question = (types.ListType(items),)
+    return sorted({one.code for one in analyze(deleted_from, question).findings})
+
+
 @dataclass(frozen=True)
 class Rule:
     """A rule, how to delete it, and a case that rests on it."""
@@ -476,6 +495,24 @@ RULES = (
         instead(views._Values, "_is_plain_memory", lambda self, array: True),
         lambda: verdict(halved, "(float64[:],)"),
         False,
+    ),
+    Rule(
+        "a C callback inherits no flags of who calls it",
+        instead(isolation, "no_inherited_flags", contextlib.nullcontext),
+        lambda: verdict(calls_back, "(float64,)", error_model="numpy"),
+        False,
+    ),
+    Rule(
+        "deleting an item that holds a reference drops it",
+        instead(containers, "symbol_to_mark", lambda *question: "numba_list_delitem"),
+        lambda: of_a_list(types.float64[::1]),
+        ["AC103", "AC499"],
+    ),
+    Rule(
+        "deleting an item that holds no reference drops none",
+        instead(containers, "symbol_to_mark", lambda *question: None),
+        lambda: of_a_list(types.float64),
+        ["AC103"],
     ),
     Rule(
         "object mode is refused by name",

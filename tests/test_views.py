@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
+import textwrap
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -155,6 +159,29 @@ def column_scaled(m, n):
     m[:, n] /= 3.0
 
 
+def view_taken_before_a_branch(x, n):
+    upper = x[4:8]
+    if n > 1:
+        x[:4] = upper
+
+
+def bound_kept_in_branches(x, n):
+    lower = x[:n]
+    if n > 1:
+        if n < 5:
+            x[n : 2 * n] = lower
+        else:
+            n = 0
+
+
+def view_of_this_turn(x, n):
+    for i in range(3):
+        part = x[i:4]
+        if i > 0:
+            x[:i] = part[:i]
+            x[4 : 8 - i] = part
+
+
 def rows(m, n):
     m[0] = m[1]
 
@@ -185,6 +212,7 @@ GOOD = [
     *((f, V) for f in (backwards_to_itself, by_a_name, in_a_loop, through_a_helper)),
     *((f, M) for f in (rows, columns, last_rows, blocks, a_row_to_all_others, of_a_row)),
     *((f, V) for f in (scaled_in_place, other_part_added)),
+    *((f, V) for f in (view_taken_before_a_branch, bound_kept_in_branches)),
     *((f, M) for f in (row_added, column_scaled)),
     *((f, F) for f in (rows, columns, blocks, row_added)),
     *((f, S) for f in (whole, itself, scaled_in_place, other_part_added)),
@@ -244,6 +272,39 @@ def part_of_an_earlier_turn(x, n):
         part = row[2:4]
 
 
+def view_changed_in_a_branch(x, n):
+    part = x[:4]
+    if n > 1:
+        part = x[2:6]
+    x[4:8] = part
+
+
+def array_changed_in_a_branch(x, n):
+    part = x[4:8]
+    if n > 1:
+        x = x[2:]
+    x[:4] = part
+
+
+def bound_changed_in_a_branch(x, n):
+    lower = x[n - 2 : n]
+    if n > 1:
+        n -= 1
+        x[n : n + 2] = lower
+
+
+def bound_of_an_earlier_turn(x, n):
+    k = 1
+    part = x[:k]
+    while k < 4:
+        x[k : 2 * k] = part[:k]
+        k += 1
+        part = x[:k]
+        if k == 3:
+            k += 1
+            x[k - 1 : 2 * k - 2] = part
+
+
 def through_a_function(x, n):
     x[1:] = same(x[:-1])
 
@@ -272,6 +333,8 @@ def first_from_last(m, n):
 BAD = [
     *((f, V) for f in (reversed_in_place, shifted, moved_by_one, bound_changed_meanwhile)),
     *((f, V) for f in (other_variable_of_one_name, part_of_an_earlier_turn, by_arrays)),
+    *((f, V) for f in (view_changed_in_a_branch, array_changed_in_a_branch)),
+    *((f, V) for f in (bound_changed_in_a_branch, bound_of_an_earlier_turn)),
     (through_a_function, V),
     *((f, S) for f in (halves, parted, interleaved)),  # elements may share their place
     *((f, A) for f in (rows, columns)),
@@ -291,6 +354,43 @@ def test_values_with_a_copy_are_still_numpys(function, array):
     function(numpys, 2)
     checked(mine, 2)
     np.testing.assert_array_equal(mine, numpys)
+
+
+WAYS = {
+    "tried": "try:\n{}\nexcept Exception:\n    caught = 1",
+    "in a handler": "try:\n    caught = 1 // (n - n)\nexcept Exception:\n{}",
+    "at last": "try:\n    caught = n + 1\nfinally:\n{}",
+    "else": "try:\n    caught = n // 2\nexcept Exception:\n    caught = 0\nelse:\n{}",
+}
+"""Numba makes a block for each instruction of these."""
+
+
+def within(function, way, folder):
+    """The function with its body in a statement that handles exceptions."""
+    lines = inspect.getsource(function).splitlines()
+    parameters = lines[0].partition("(")[2]
+    body = textwrap.indent(textwrap.dedent("\n".join(lines[1:])), "    ")
+    text = f"def f({parameters}\n{textwrap.indent(WAYS[way].format(body), '    ')}"
+    namespace = {"np": np, "moved": moved, "same": same, "__name__": "no module: a test's text"}
+    path = folder / "within.py"
+    path.write_text(text)
+    exec(compile(text, path, "exec"), namespace)
+    return namespace["f"]
+
+
+@pytest.mark.parametrize(
+    ("function", "array", "way"),
+    [(*one, way) for one, way in zip([*GOOD, *BAD], itertools.cycle(WAYS), strict=False)],
+)
+def test_copies_in_statements_that_handle_exceptions(function, array, way, tmp_path):
+    wrapped = within(function, way, tmp_path)
+    checked = check_allocs(on_failure="report")(wrapped)
+    mine, numpys = values(array), values(array)
+    function(numpys, 2)
+    checked(mine, 2)
+    np.testing.assert_array_equal(mine, numpys)
+    codes = {one.code for one in analyze(wrapped, (array, int64)).findings}
+    assert ("AC102" in codes) == ((function, array) in BAD)
 
 
 def test_elements_in_one_place_are_assigned_as_by_stock_numba():

@@ -165,7 +165,7 @@ def analyze(
         Take the report from there when the same was proved before, in any process, and keep it
         there when it is proved now; see ``docs/store.md``.
     **jit_options
-        Numba's, such as ``fastmath=True``; on a dispatcher they override its own.
+        Numba's, such as ``fastmath=True``; on a dispatcher or a ``cfunc`` they override its own.
 
     Returns
     -------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from alloccheck.compile.disjoint import base_pipeline, disjoint_pipeline, parameters_named
 from alloccheck.compile.job import checked_options, parse_signature, require_jit_enabled
-from alloccheck.compile.target import python_function
+from alloccheck.compile.target import own_settings, python_function
 from alloccheck.dispatcher import CheckedDispatcher, OnFailure, VerifyingDispatcher
 from alloccheck.effects import Guarantee
 from alloccheck.errors import UsageError
@@ -18,7 +18,7 @@ from alloccheck.policy import Policy
 from alloccheck.storage import Storage, storage_at
 
 # isort: split
-from numba.core import registry, sigutils, types
+from numba.core import sigutils, types
 
 if TYPE_CHECKING:
     from alloccheck.analysis.contracts import Contract
@@ -249,12 +249,12 @@ def _dispatcher_for(target: Any, making: _Making, jit_options: dict[str, Any]) -
     passed = checked_options(options)
     function = python_function(target)
     own: dict[str, Any] = {"nopython": True, "boundscheck": None}
-    if isinstance(target, registry.CPUDispatcher):
-        inherited = {k: v for k, v in target.targetoptions.items() if k != "nopython"}
-        checked_options({k: v for k, v in inherited.items() if k != "cache"})
-        own.update({k: v for k, v in inherited.items() if k != "cache"})
-        declared_locals = {**target.locals, **declared_locals}
-        pipeline = pipeline or target._compiler.pipeline_class
+    options_of_target, locals_of_target, pipeline_of_target = own_settings(target)
+    inherited = {k: v for k, v in options_of_target.items() if k not in ("nopython", "cache")}
+    checked_options(inherited)
+    own.update(inherited)
+    declared_locals = {**locals_of_target, **declared_locals}
+    pipeline = pipeline or pipeline_of_target
     disjoint = parameters_named(making.disjoint, inspect.signature(function).parameters)
     if disjoint:
         pipeline = disjoint_pipeline(base_pipeline(pipeline), disjoint)

@@ -78,8 +78,9 @@ def elements_without_pointers(
 ) -> bool:
     """Return whether a call shows that the elements of its container refer to nothing.
 
-    Elements are handed over in memory of their type, on the stack. A number that a function
-    with such arguments returned (a place in the container) speaks for the same container.
+    The compiler says so, or elements are handed over in memory of their type, on the stack. A
+    number that a function with such arguments returned (a place in the container) speaks for the
+    same container.
     """
     pointers = function.read_pointers()
     waiting = [(call, contract)]
@@ -89,6 +90,8 @@ def elements_without_pointers(
         if call.index in seen:
             return False
         seen.add(call.index)
+        if call.plain:
+            continue
         if not contract.elements or len(call.arguments) <= max(contract.elements):
             return False
         for argument in (call.arguments[i] for i in contract.elements):

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alloccheck.audit import program, workers
-from alloccheck.audit.judge import Row, as_compiled, judge, unjudged
+from alloccheck.audit.judge import Callees, Row, as_compiled, judge, unjudged
 from alloccheck.audit.letters import Letters
 
 if TYPE_CHECKING:
@@ -284,7 +284,9 @@ class Teller:
         pool = self._question.pool(1)
         pool.add(items)
         rows = pool.finish()
-        self._put("rows", pickle.dumps(list(map(as_compiled, pool.items, rows))))
+        callees = Callees(self._recorded())
+        told = [as_compiled(one, row, callees) for one, row in zip(pool.items, rows, strict=True)]
+        self._put("rows", pickle.dumps(told))
 
     def _file(self, what: str) -> Path:
         return self._folder / f"{self._pid}.{what}"

@@ -298,7 +298,43 @@ def unjudged(one: Compiled, reason: str, seconds: float = 0.0) -> Row:
     )
 
 
-def as_compiled(one: Compiled, row: Row) -> Row:
+class Callees:
+    """What functions that were compiled before others had captured then.
+
+    Parameters
+    ----------
+    compiled : iterable of Compiled
+        All that was recorded.
+    """
+
+    def __init__(self, compiled: Iterable[Compiled] = ()) -> None:
+        self._waiting: dict[str, list[Compiled]] = {}
+        self._known: dict[str, str | None] = {}
+        for one in compiled:
+            self._waiting.setdefault(one.name, []).append(one)
+
+    def changed(self, names: Iterable[str]) -> str | None:
+        """Return what a function had captured and has another value by now, in words.
+
+        Parameters
+        ----------
+        names : iterable of str
+            ``module:qualname`` of the functions that matter.
+        """
+        for name in sorted(names):
+            if name not in self._known:
+                found = (
+                    one.frozen.changed({name})
+                    for one in self._waiting.pop(name, ())
+                    if one.frozen is not None
+                )
+                self._known[name] = next((text for text in found if text is not None), None)
+            if (text := self._known[name]) is not None:
+                return f"{text} has changed since Numba compiled {name}, which it calls"
+        return None
+
+
+def as_compiled(one: Compiled, row: Row, callees: Callees | None = None) -> Row:
     """Return a row, or one that says that it does not speak of what Numba compiled.
 
     Parameters
@@ -307,15 +343,20 @@ def as_compiled(one: Compiled, row: Row) -> Row:
         What was judged.
     row : Row
         The judgement, which came later.
+    callees : Callees or None
+        What it may call was perhaps compiled long before it, and is called as it was then.
     """
     if row.report is None or one.frozen is None:
         return row
     names = {source["function"] for source in row.report["certificate"]["sources"]}
     changed = one.frozen.changed(names)
+    if changed is not None:
+        changed = f"{changed} has changed since Numba compiled this function"
+    elif callees is not None:
+        changed = callees.changed(names - {one.name})
     if changed is None:
         return row
-    reason = f"{changed} has changed since Numba compiled this function: what ran is something else"
-    return unjudged(one, reason, row.seconds)
+    return unjudged(one, f"{changed}: what ran is something else", row.seconds)
 
 
 def _first_lines(text: str, most: int = 300) -> str:

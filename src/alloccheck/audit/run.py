@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alloccheck.audit.children import Children, Question
-from alloccheck.audit.judge import Counted, Row, as_compiled
+from alloccheck.audit.judge import Callees, Counted, Row, as_compiled
 from alloccheck.audit.program import Command, Late, importing, run
 from alloccheck.audit.report import Audit
 from alloccheck.effects import Guarantee
@@ -90,7 +90,10 @@ def audit(
     problems = [outcome.failure] if outcome.failure else []
     problems += [f"not everything was recorded: {fault}" for fault in outcome.faults]
     pool.add(one for one in outcome.compiled[known:] if question.wants(one))
-    rows = list(map(as_compiled, pool.items, pool.finish()))
+    callees = Callees(outcome.compiled)
+    rows = [
+        as_compiled(one, row, callees) for one, row in zip(pool.items, pool.finish(), strict=True)
+    ]
     children.collect()
     problems += children.problems
     if not rows and not children.rows and not problems:

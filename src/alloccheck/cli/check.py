@@ -153,6 +153,8 @@ def _check_one(
     start = time.perf_counter()
     try:
         with contextlib.redirect_stdout(sys.stderr):
+            if subject.receiver is not None and isinstance(signature, str):
+                signature = road.of_method(subject.receiver, signature)
             report = road.analyze(
                 subject.function,
                 signature,

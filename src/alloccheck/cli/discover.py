@@ -35,12 +35,15 @@ class Subject:
         Whether our decorators made it, so that it has a guarantee of its own.
     signatures : tuple
         Strings or Numba's types, as given; empty when nobody gave any.
+    receiver : object
+        Of a jitclass's method the type of ``self``, which strings leave out; else None.
     """
 
     name: str
     function: Any
     decorated: bool
     signatures: tuple[Any, ...]
+    receiver: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +263,17 @@ def _named(
 ) -> Subject:
     """Find one function by its dotted name."""
     owner: Any = module
+    receiver: Any = None
     for index, part in enumerate(function.split(".")):
+        method = _methods(owner).get(part)
+        if method is not None:
+            owner, receiver = method
+            continue
+        receiver = None
         if not hasattr(owner, part):
             within = ".".join([module.__name__, *function.split(".")[:index]])
-            known = tuple(name for name in dir(owner) if not name.startswith("__"))
+            names = (*dir(owner), *_methods(owner))
+            known = tuple(dict.fromkeys(name for name in names if not name.startswith("__")))
             hint = nearest(part, known) if known else ""
             raise UsageError(f"{within} has no attribute {part!r}{hint}")
         owner = getattr(owner, part)
@@ -273,9 +283,9 @@ def _named(
             f"{name} is of type {type(owner).__name__}; "
             "expected a Python function, a function made by njit, or one decorated by alloccheck"
         )
-    subject = _subject(name, owner, config, road)
+    subject = _subject(name, owner, config, road, receiver)
     if signatures:
-        return Subject(name, owner, subject.decorated, signatures)
+        return Subject(name, owner, subject.decorated, signatures, receiver)
     if not subject.signatures:
         raise UsageError(
             f"{name} has no signature; give one by --signature, in a decorator, "
@@ -284,7 +294,7 @@ def _named(
     return subject
 
 
-def _subject(name: str, function: Any, config: Config, road: Road) -> Subject:
+def _subject(name: str, function: Any, config: Config, road: Road, receiver: Any = None) -> Subject:
     decorated = isinstance(function, road.decorated)
     known: dict[str, Any] = {}
     if decorated:
@@ -293,7 +303,7 @@ def _subject(name: str, function: Any, config: Config, road: Road) -> Subject:
             known.setdefault(str(one), one)
     for one in config.signatures.get(name, ()):
         known.setdefault(one, one)
-    return Subject(name, function, decorated, tuple(known.values()))
+    return Subject(name, function, decorated, tuple(known.values()), receiver)
 
 
 def _in_module(
@@ -302,12 +312,12 @@ def _in_module(
     """List a module's own decorated functions by line, then those that only the settings name."""
     decorated = sorted(
         _decorated(vars(module), module.__name__, road),
-        key=lambda one: (one.py_func.__code__.co_firstlineno, one.py_func.__qualname__),
+        key=lambda one: (one[0].py_func.__code__.co_firstlineno, one[0].py_func.__qualname__),
     )
     subjects: dict[str, Subject] = {}
-    for function in decorated:
+    for function, receiver in decorated:
         name = f"{module.__name__}:{function.py_func.__qualname__}"
-        subjects.setdefault(name, _subject(name, function, config, road))
+        subjects.setdefault(name, _subject(name, function, config, road, receiver))
     for name in config.signatures:
         place, _, function_name = name.partition(":")
         if place == module.__name__ and name not in subjects:
@@ -318,13 +328,32 @@ def _in_module(
     return list(subjects.values())
 
 
-def _decorated(namespace: Any, module: str, road: Road) -> Iterator[Any]:
-    """Yield the decorated functions of a namespace and of the classes in it."""
+def _decorated(namespace: Any, module: str, road: Road) -> Iterator[tuple[Any, Any]]:
+    """Yield the decorated functions of a namespace and of the classes in it, with receivers."""
     for value in namespace.values():
         inner = value.__func__ if isinstance(value, staticmethod) else value
-        if isinstance(inner, road.decorated):
-            function: Any = inner
-            if function.py_func.__module__ == module:
-                yield function
-        elif isinstance(inner, type) and inner.__module__ == module:
+        found: list[tuple[Any, Any]] = [(inner, None)]
+        if isinstance(inner, type) and inner.__module__ == module:
             yield from _decorated(vars(inner), module, road)
+            found = list(_methods(inner).values())
+        for one, receiver in found:
+            if isinstance(one, road.decorated):
+                function: Any = one
+                if function.py_func.__module__ == module:
+                    yield function, receiver
+
+
+def _methods(owner: Any) -> dict[str, tuple[Any, Any]]:
+    """Return the methods of a jitclass by name, each with its receiver; of others none.
+
+    Numba keeps them in tables of a type; the class has them as attributes only after the first
+    instance came to Python, and then plain.
+    """
+    class_type = vars(owner).get("class_type") if isinstance(owner, type) else None
+    instance = getattr(class_type, "instance_type", None)
+    tables = (("jit_static_methods", None), ("jit_methods", instance))
+    return {
+        name: (function, receiver)
+        for table, receiver in tables
+        for name, function in (getattr(class_type, table, None) or {}).items()
+    }

@@ -25,11 +25,14 @@ class Road:
     deferred : callable
         Context manager under which decorators with signatures do not prove at once, so that a
         module that holds a failing proof can be imported.
+    of_method : callable
+        From the type of ``self`` and a string without it to the signature of a jitclass's method.
     """
 
     analyze: Callable[..., Report]
     decorated: type
     deferred: Callable[[], AbstractContextManager[object]]
+    of_method: Callable[[Any, str], Any]
 
 
 def default_road() -> Road:
@@ -37,4 +40,10 @@ def default_road() -> Road:
     # By name, because Numba is slow to import and no other command needs it.
     check: Any = importlib.import_module("alloccheck.check")
     dispatcher: Any = importlib.import_module("alloccheck.dispatcher")
-    return Road(check.analyze, dispatcher.CheckedDispatcher, dispatcher.deferred_proofs)
+    job: Any = importlib.import_module("alloccheck.compile.job")
+    return Road(
+        check.analyze,
+        dispatcher.CheckedDispatcher,
+        dispatcher.deferred_proofs,
+        job.method_signature,
+    )

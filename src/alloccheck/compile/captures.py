@@ -18,6 +18,7 @@ from alloccheck.compile import numba_internals  # noqa: F401  (the version gate)
 from alloccheck.compile.origin import attribute, is_a, is_of_libraries
 
 # isort: split
+from numba.core.ccallback import CFunc
 from numba.core.dispatcher import Dispatcher
 from numba.core.types import ClassType
 from numba.np.ufunc.dufunc import DUFunc
@@ -222,6 +223,7 @@ def looks_recursive(function: Callable[..., Any]) -> bool:
 def _python_function(value: Any) -> FunctionType | None:
     """Return the Python function that a captured value would be compiled from, if any."""
     function = value.py_func if is_a(value, Dispatcher) else value
+    function = value._pyfunc if is_a(value, CFunc) else function
     return function if is_a(function, FunctionType) else None
 
 

@@ -402,3 +402,31 @@ def pointer(context: Any, builder: Any, dispatcher: Any, original: Any, wanted: 
     context.active_code_library.add_linking_library(library)
     context.active_code_library.add_linking_library(result.library)
     return struct._getvalue()
+
+
+def callback(context: Any, builder: Any, result: Any, original: Any, wanted: Any) -> Any:
+    """Return a C callback as a first-class function, which is called as C would call it.
+
+    An exception does not come back from there: Numba's wrapper prints it, through the interpreter,
+    and returns a value all the same.
+
+    Parameters
+    ----------
+    context, builder : object
+        Numba's.
+    result : CompileResult
+        The callback's function, as this world compiled it.
+    original : CFunc
+        What Python sees when the value is returned.
+    wanted : FunctionType
+        The signature, as a type.
+    """
+    struct = cgutils.create_struct_proxy(wanted)(context, builder)
+    library, name = context.c_wrapper(result)
+    as_c = cgutils.get_or_insert_function(
+        builder.module, context.get_value_type(wanted.ftype).pointee, name
+    )
+    struct.c_addr = builder.bitcast(as_c, context.get_value_type(types.voidptr))
+    struct.py_addr = context.add_dynamic_addr(builder, id(original), info=type(original).__name__)
+    context.active_code_library.add_linking_library(library)
+    return struct._getvalue()

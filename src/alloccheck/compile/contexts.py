@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from alloccheck.compile import choices, dumps, isolation
+from alloccheck.compile import choices, containers, dumps, isolation
 from alloccheck.compile.interrupts import safe_point
 from alloccheck.compile.isolation import TARGET, VariantDict
 from alloccheck.compile.job import Configuration
@@ -41,6 +41,7 @@ from numba.core import (
     typing,
     utils,
 )
+from numba.core.ccallback import CFunc
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.datamodel import default_manager
 from numba.core.datamodel.manager import DataModelManager
@@ -469,6 +470,9 @@ class WorldContext(cpu.CPUContext):  # type: ignore[misc]
         if isinstance(ty, types.FunctionType) and isinstance(val, Dispatcher):
             # Numba leaves the address to the first call, which would ask the user's dispatcher.
             return choices.pointer(self, builder, self._world.clone(val), val, ty)
+        if isinstance(ty, types.FunctionType) and isinstance(val, CFunc):
+            # Numba writes down the address of what the decorator compiled.
+            return choices.callback(self, builder, self._world.callback(val), val, ty)
         return super().get_constant_generic(builder, ty, val)
 
     def cast(self, builder: Any, val: Any, fromty: Any, toty: Any) -> Any:
@@ -485,7 +489,9 @@ class WorldContext(cpu.CPUContext):  # type: ignore[misc]
             key = getattr(fn, "typing_key", fn)
             if key in (operator.is_, operator.is_not):
                 return functools.partial(self._identity, sig, negated=key is operator.is_not)
-        return super().get_function(fn, sig, _firstcall)
+        found = super().get_function(fn, sig, _firstcall)
+        symbol = containers.symbol_to_mark(self, fn, sig)
+        return found if symbol is None else containers.marking(found, symbol)
 
     def _identity(
         self, sig: Any, builder: Any, arguments: Any, loc: Any = None, *, negated: bool

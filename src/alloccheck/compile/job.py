@@ -19,7 +19,7 @@ from alloccheck.compile import numba_internals
 from alloccheck.errors import InterpreterRefused, Refused, UsageError
 
 # isort: split
-from numba.core import config, sigutils, types
+from numba.core import config, sigutils, types, typing
 from numba.core.codegen import get_host_cpu_features
 
 PASSED_OPTIONS = frozenset(
@@ -313,3 +313,31 @@ name 'int65' is not defined. Write it as Numba does, for example 'void(float64[:
             f"{advice}"
         )
     return tuple(arguments), return_type
+
+
+def method_signature(receiver: Any, signature: Any) -> Any:
+    """Return the signature of a method, from one that leaves out ``self``.
+
+    Parameters
+    ----------
+    receiver : numba type
+        The type of ``self``.
+    signature : str, tuple of numba types, or numba signature
+        Of the other arguments.
+
+    Raises
+    ------
+    UsageError
+        When it cannot be understood.
+
+    Examples
+    --------
+    >>> method_signature(types.none, "float64(int64)")
+    (none, int64) -> float64
+    >>> method_signature(types.none, "()")
+    (none,)
+    """
+    arguments, return_type = parse_signature(signature)
+    if return_type is None:
+        return (receiver, *arguments)
+    return typing.signature(return_type, receiver, *arguments)

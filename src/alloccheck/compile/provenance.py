@@ -25,6 +25,7 @@ from alloccheck.compile.origin import attribute, is_a
 # isort: split
 import numba
 from numba.core import types
+from numba.core.ccallback import CFunc
 from numba.core.dispatcher import Dispatcher
 
 _NUMBA = str(Path(numba.__file__).parent)
@@ -276,6 +277,8 @@ def _functions_in(value: Any) -> Iterator[Callable[..., Any]]:
     """Yield the Python functions that a captured value stands for."""
     if is_a(value, Dispatcher):
         yield value.py_func
+    elif is_a(value, CFunc):
+        yield value._pyfunc
     elif is_a(value, python_types.FunctionType):
         yield value
     elif is_a(value, tuple):

@@ -59,6 +59,39 @@ builtin_function_or_method: <built-in function len>
     )
 
 
+def own_settings(target: Any) -> tuple[Mapping[str, Any], Mapping[str, Any], Any]:
+    """Return what the decorator that made a target was given: options, locals, compiler pipeline.
+
+    Parameters
+    ----------
+    target : Callable
+        See `python_function`.
+
+    Returns
+    -------
+    options : mapping
+        Jit options.
+    locals : mapping
+        Declared types of local variables.
+    pipeline : type or None
+        None for a plain Python function, which nobody compiles yet.
+
+    Examples
+    --------
+    >>> from numba import cfunc
+    >>> own_settings(cfunc("float64(float64)", error_model="numpy")(lambda x: 1.0 / x))[0]
+    {'error_model': 'numpy'}
+    """
+    if isinstance(target, registry.CPUDispatcher):
+        return target.targetoptions, target.locals, target._compiler.pipeline_class
+    if isinstance(target, CFunc):
+        compiler = target._compiler
+        return compiler.targetoptions, compiler.locals, compiler.pipeline_class
+    if inspect.ismethod(target):
+        return own_settings(target.__func__)
+    return {}, {}, None
+
+
 def make_job(
     target: Any, signature: Any = None, options: Mapping[str, Any] | None = None
 ) -> CompileJob:
@@ -71,7 +104,7 @@ def make_job(
     signature : str, tuple of types, or numba signature
         May be left out for a ``cfunc``, which has one.
     options : mapping
-        Jit options; on a dispatcher they override its own.
+        Jit options; on a dispatcher or a ``cfunc`` they override its own.
 
     Raises
     ------
@@ -96,15 +129,15 @@ def make_job(
     arguments, return_type = parse_signature(signature)
     folded = fold_types(function, arguments)
     dispatcher = target if isinstance(target, registry.CPUDispatcher) else None
-    if dispatcher is not None:
-        own = {k: v for k, v in dispatcher.targetoptions.items() if k not in ("nopython", "cache")}
-        if "forceobj" in own or dispatcher.targetoptions.get("nopython") is False:
-            checked_options({"forceobj": True})
-        if passed or declared_locals or pipeline or disjoint:
-            passed = {**own, **passed}
-            declared_locals = {**dispatcher.locals, **declared_locals}
-            pipeline = pipeline or dispatcher._compiler.pipeline_class
-            dispatcher = None
+    options_of_target, locals_of_target, pipeline_of_target = own_settings(target)
+    own = {k: v for k, v in options_of_target.items() if k not in ("nopython", "cache")}
+    if "forceobj" in own or options_of_target.get("nopython") is False:
+        checked_options({"forceobj": True})
+    if dispatcher is None or passed or declared_locals or pipeline or disjoint:
+        passed = {**own, **passed}
+        declared_locals = {**locals_of_target, **declared_locals}
+        pipeline = pipeline or pipeline_of_target
+        dispatcher = None
     if disjoint:
         pipeline = disjoint_pipeline(pipeline, disjoint)
     return CompileJob(

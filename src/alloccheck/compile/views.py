@@ -6,8 +6,9 @@ indices, while the function is compiled: parts that cannot share an element, and
 itself (which is what ``x[:n] *= 2.0`` does in the end), are lowered without the copy. The values
 are the same; there is only less code. Whatever is not understood keeps its copy.
 
-Only statements of one block are looked at: a variable that was not assigned between two of them is
-the same value at both.
+Looked at are the statements of a block and of those that led to it, as long as there is one way
+only: a variable that was not assigned between two of them is the same value at both. Of code that
+may raise inside of ``try`` Numba makes a block for each instruction.
 
 Verified on the Numba versions in `numba_internals.VERIFIED_NUMBA`.
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,13 +122,26 @@ def _never_above(one: Any, other: Any) -> bool:
 
 
 class _Values:
-    """What the variables of a block are, statement by statement."""
+    """What variables are, statement by statement, since the start of a block.
 
-    def __init__(self, typeof: Callable[[str], Any], in_place: Callable[[Any], bool]) -> None:
+    Parameters
+    ----------
+    typeof, in_place : callable
+        The type of a variable; whether an expression such as ``x += y`` returns `x`.
+    before : _Values or None
+        Those at the end of the one block that leads to this one.
+    """
+
+    def __init__(
+        self,
+        typeof: Callable[[str], Any],
+        in_place: Callable[[Any], bool],
+        before: _Values | None = None,
+    ) -> None:
         self._typeof = typeof
         self._in_place = in_place
-        self._known: dict[str, Any] = {}
-        self._assigned = 0
+        self._known: dict[str, Any] = {} if before is None else dict(before._known)
+        self._assigned: int = 0 if before is None else before._assigned
 
     def assign(self, name: str, value: Any) -> None:
         """Follow one assignment."""
@@ -251,23 +265,67 @@ def _never_overlap(context: Any, builder: Any, *extents: Any) -> Any:
     return context.get_constant(types.boolean, False)
 
 
+def _statements(blocks: Iterable[Any]) -> Iterator[Any]:
+    for block in blocks:
+        yield from block.body
+
+
+def _ways(blocks: Mapping[int, Any]) -> tuple[list[int], dict[int, list[int]]]:
+    """Return the blocks to which none or several lead, and from each those to which it alone leads.
+
+    Who comes to one of the latter has just been in the former.
+    """
+    before: dict[int, set[int]] = {}
+    for label, block in blocks.items():
+        for target in block.terminator.get_targets():
+            before.setdefault(target, set()).add(label)
+    first = min(blocks)  # entered from outside as well
+    following: dict[int, list[int]] = {}
+    roots = []
+    for label in blocks:
+        leading = before.get(label, set())
+        if label == first or len(leading) != 1:
+            roots.append(label)
+        else:
+            following.setdefault(leading.pop(), []).append(label)
+    return roots, following
+
+
 class ViewLower(Lower):  # type: ignore[misc]
     """Lowers functions as Numba does, without the copies that are not needed.
 
     And in the same order in every process.
     """
 
+    _needless: frozenset[int] | None = None
+    """Identities of the statements that need no copy, of all blocks."""
+
     def pre_block(self, block: Any) -> None:
         super().pre_block(block)
-        values = _Values(self.typeof, self._in_place)
-        self._needless = set()
-        for statement in block.body:
-            if isinstance(statement, ir.Assign):
-                values.assign(statement.target.name, statement.value)
-            elif isinstance(statement, ir.SetItem | ir.StaticSetItem) and values.needless_copy(
-                statement
-            ):
-                self._needless.add(id(statement))
+        if self._needless is None:
+            self._needless = frozenset(map(id, self._needless_copies()))
+
+    def _needless_copies(self) -> Iterator[Any]:
+        if not any(map(self._is_copy, _statements(self.blocks.values()))):
+            return
+        roots, following = _ways(self.blocks)
+        waiting: list[tuple[int, _Values | None]] = [(label, None) for label in roots]
+        while waiting:
+            label, before = waiting.pop()
+            values = _Values(self.typeof, self._in_place, before)
+            for statement in self.blocks[label].body:
+                if isinstance(statement, ir.Assign):
+                    values.assign(statement.target.name, statement.value)
+                elif self._is_copy(statement) and values.needless_copy(statement):
+                    yield statement
+            waiting += ((one, values) for one in following.get(label, ()))
+
+    def _is_copy(self, statement: Any) -> bool:
+        """Whether a statement assigns an array to a part of an array."""
+        return isinstance(statement, ir.SetItem | ir.StaticSetItem) and all(
+            isinstance(self.typeof(one.name), types.Array)
+            for one in (statement.target, statement.value)
+        )
 
     def _in_place(self, expression: Any) -> bool:
         """Whether an expression such as ``x += y`` returns `x`, being Numba's own on arrays."""
@@ -299,5 +357,6 @@ class ViewLower(Lower):  # type: ignore[misc]
         super().lower_try_dynamic_raise(ir.DynamicTryRaise(inst.exc_class, arguments, inst.loc))
 
     def lower_inst(self, inst: Any) -> None:
-        with without_copies() if id(inst) in self._needless else contextlib.nullcontext():
+        needless = self._needless is not None and id(inst) in self._needless
+        with without_copies() if needless else contextlib.nullcontext():
             super().lower_inst(inst)

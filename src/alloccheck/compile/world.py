@@ -30,6 +30,7 @@ from alloccheck.errors import InterpreterRefused, Refused
 # isort: split
 from numba.core import dispatcher, errors, funcdesc, registry, sigutils, types, typing
 from numba.core import target_extension as te
+from numba.core.ccallback import CFunc
 from numba.core.compiler import Compiler
 from numba.core.compiler import Flags as CompilerFlags
 from numba.core.decorators import jit
@@ -87,6 +88,11 @@ def _identity(original: Any) -> Identity:
 
 def _plain_options(job: CompileJob) -> dict[str, Any]:
     return {"nopython": True, "boundscheck": None, **job.options}
+
+
+def _callback_options(original: CFunc) -> dict[str, Any]:
+    own = {k: v for k, v in original._compiler.targetoptions.items() if k != "cache"}
+    return {**own, "nopython": True, "boundscheck": own.get("boundscheck")}
 
 
 def _question(function: Any, options: Any, declared_locals: Any) -> Identity:
@@ -496,6 +502,39 @@ class World:
         )
         copy.declared = _declared_signatures(original)
         return copy
+
+    def callback(self, original: CFunc) -> Any:
+        """Return this world's compile of the function behind a C callback.
+
+        Parameters
+        ----------
+        original : CFunc
+            The user's. Its decorator compiled it for itself, with no flags of a caller's.
+
+        Returns
+        -------
+        CompileResult
+            With the signature that was declared.
+        """
+        function, options = original._pyfunc, _callback_options(original)
+        compiler, declared = original._compiler, original._sig
+        identity = (
+            *_question(function, options, compiler.locals),
+            compiler.pipeline_class,
+            (str(declared),),
+        )
+        with isolation.no_inherited_flags():
+            key = self._key(identity, options)
+            found = self._clones.get(key)
+            if found is None:
+                found = self._clones[key] = WorldDispatcher(
+                    self._variants.of(function, key),
+                    locals=compiler.locals,
+                    targetoptions=options,
+                    pipeline_class=compiler.pipeline_class,
+                )
+                found.declared = (declared,)
+            return found.pointee(declared)
 
     def returning(self, counterpart: WorldDispatcher, wanted: Any) -> WorldDispatcher:
         """Return another counterpart of the same function, to be compiled with a return type."""

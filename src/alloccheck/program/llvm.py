@@ -24,6 +24,7 @@ from alloccheck.program.llvm_text import (
     INLINE_ASSEMBLY,
     INTEGER,
     NAME,
+    PLAIN_ELEMENTS,
     closing,
     last_token,
     plain,
@@ -71,6 +72,7 @@ _GLOBAL = re.compile(rf"@({NAME}) = ((?:[^@\"]*? )?)(global|constant|alias|ifunc
 _DEFINE = re.compile(rf"(define [^@]*)@({NAME})\(")
 _DECLARE = re.compile(rf"declare [^@]*@({NAME})\(")
 _LOCATION = re.compile(r"!dbg !(\d+)")
+_MARKED = f"!{PLAIN_ELEMENTS} "
 _LOAD_GLOBAL = re.compile(rf"load (?:volatile )?ptr, ptr (@{NAME})(?:,|$)")
 _LOAD_LOCAL = re.compile(rf"load (?:volatile )?ptr, ptr (%{NAME})(?:,|$)")
 _STORE_POINTER = re.compile(rf"  store ptr (\S+|%{NAME}|@{NAME}), ptr (%{NAME})(?:,|$)")
@@ -127,6 +129,7 @@ class _CallDraft:
     arguments: tuple[str, ...]
     size: int | None
     location: int | None
+    plain: bool = False
 
 
 @dataclass(slots=True)
@@ -475,7 +478,13 @@ class _ModuleReader:
         number = len(draft.blocks) - 1
         draft.calls.append(
             _CallDraft(
-                number, self._line, target, tuple(map(last_token, texts)), _size(texts), place
+                number,
+                self._line,
+                target,
+                tuple(map(last_token, texts)),
+                _size(texts),
+                place,
+                _MARKED in after,
             )
         )
         if name and _RESULT_I32.search(before):
@@ -537,6 +546,7 @@ class _ModuleReader:
                 size=call.size,
                 operand=next((a for a in call.arguments if a[:1] in ("%", "@")), None),
                 arguments=call.arguments,
+                plain=call.plain,
             )
             for i, call in enumerate(draft.calls)
         )

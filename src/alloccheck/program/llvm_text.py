@@ -10,6 +10,9 @@ import re
 NAME = r'(?:"[^"]*"|[-\w$.]+)'
 """A name without its sigil. Quotes inside quoted names are escaped as ``\\22``."""
 
+PLAIN_ELEMENTS = "alloccheck.plain"
+"""Metadata of a call that changes a container whose elements refer to nothing, by their type."""
+
 INTEGER = re.compile(r"-?\d+")
 GLOBAL_TOKEN = re.compile(rf"@{NAME}")
 DIRECT_CALLEE = re.compile(

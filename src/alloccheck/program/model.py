@@ -239,6 +239,8 @@ class Call:
     """Name of the first pointer operand, for pairing reference counts."""
     arguments: tuple[str, ...] = ()
     """Value names or constants passed, in order; empty when the reader does not know them."""
+    plain: bool = False
+    """Whether the compiler says that it is about a container whose elements refer to nothing."""
 
 
 @dataclass(frozen=True, slots=True)
