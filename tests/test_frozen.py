@@ -134,6 +134,13 @@ def test_callees_are_judged_as_they_were_when_they_were_compiled(tmp_path, betwe
             def callback(x):
                 return x if MODE else np.ones(3).sum()
 
+            @njit
+            def own(x):
+                if isinstance(x, float):
+                    return own(2) + x
+                return x if MODE else np.ones(3).sum()
+
+            own(1)
             {between}
 
             @njit
@@ -148,7 +155,7 @@ def test_callees_are_judged_as_they_were_when_they_were_compiled(tmp_path, betwe
             def of_none(x):
                 return x
 
-            of_eager(1.0), of_callback(1.0), of_none(1.0)
+            of_eager(1.0), of_callback(1.0), of_none(1.0), own(1.0)
         """)
     )
     done = audit("--format", "json", "prog.py", cwd=tmp_path)
@@ -159,6 +166,10 @@ def test_callees_are_judged_as_they_were_when_they_were_compiled(tmp_path, betwe
         assert rows[f"of_{name}"]["verdict"] == ("undecided" if between else "proved")
         if between:
             assert f"Numba compiled __main__:{name}, which" in rows[f"of_{name}"]["reason"]
+    # Compiled for an integer with what there was before, for a float with what there is now.
+    for one in document(done)["functions"]:
+        if one["function"] == "__main__:own":
+            assert one["verdict"] == ("undecided" if between else "proved"), one
 
 
 def test_only_functions_that_matter_count():

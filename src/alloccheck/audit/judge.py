@@ -330,7 +330,7 @@ class Callees:
                 )
                 self._known[name] = next((text for text in found if text is not None), None)
             if (text := self._known[name]) is not None:
-                return f"{text} has changed since Numba compiled {name}, which it calls"
+                return f"{text} has changed since Numba compiled {name}, which it may call"
         return None
 
 
@@ -353,7 +353,8 @@ def as_compiled(one: Compiled, row: Row, callees: Callees | None = None) -> Row:
     if changed is not None:
         changed = f"{changed} has changed since Numba compiled this function"
     elif callees is not None:
-        changed = callees.changed(names - {one.name})
+        # Itself among them, for other types: it may be recursive.
+        changed = callees.changed(names)
     if changed is None:
         return row
     return unjudged(one, f"{changed}: what ran is something else", row.seconds)
