@@ -269,6 +269,31 @@ def test_wrong_questions_are_one_sentence(tmp_path, words, said):
     assert "Traceback" not in done.stderr
 
 
+BEGINNINGS = {
+    "this package": "from alloccheck import check_allocs\nfrom numba import njit\n",
+    "a module of it": "import alloccheck.check\nfrom numba import njit\n",
+    "a look whether Numba is there": (
+        "import importlib.util\nassert importlib.util.find_spec('numba')\nfrom numba import njit\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("beginning", BEGINNINGS.values(), ids=BEGINNINGS)
+@pytest.mark.parametrize("where", ["the program", "a process of it"])
+def test_recording_begins_whatever_imports_numba(tmp_path, beginning, where):
+    checked = "check_allocs" if "check_allocs" in beginning else "njit"
+    (tmp_path / "prog.py").write_text(
+        beginning + f"@{checked}('float64(float64)')\ndef f(x):\n    return x + 1.0\nf(1.0)\n"
+    )
+    (tmp_path / "other.py").write_text(
+        "import subprocess, sys\nsubprocess.run([sys.executable, 'prog.py'], check=True)\n"
+    )
+    name = "prog.py" if where == "the program" else "other.py"
+    done = audit("--format", "json", name, cwd=tmp_path)
+    assert document(done)["problems"] == [], done.stderr
+    assert {name: row["verdict"] for name, row in rows_of(done).items()} == {"f": "proved"}
+
+
 def test_a_program_without_numba_is_undecided(tmp_path):
     (tmp_path / "plain.py").write_text("print('hello')\n")
     done = audit("plain.py", cwd=tmp_path)

@@ -280,8 +280,13 @@ def _recording(late: Late) -> Iterator[None]:
             sys.meta_path.remove(finder)
 
 
+_GATE = "alloccheck.compile"
+"""The floor of this package that imports Numba. The recorder needs all of it: it cannot be opened
+while a module of it waits for its own ``import numba``."""
+
+
 class _NumbaFinder(importlib.abc.MetaPathFinder):
-    """Finds Numba where the others do, and opens the recorder once it is imported."""
+    """Finds Numba, or what of ours imports it, and opens the recorder once Numba is there."""
 
     def __init__(self, late: Late) -> None:
         self._late = late
@@ -289,22 +294,29 @@ class _NumbaFinder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Any, target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return Numba's own spec with a loader that also opens the recorder."""
-        if fullname != "numba":
+        """Return the module's own spec with a loader that also opens the recorder.
+
+        To be found is not to be imported: a program may look whether Numba is there.
+        """
+        if fullname not in ("numba", _GATE):
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        others = (getattr(one, "find_spec", None) for one in sys.meta_path if one is not self)
+        specs = (find(fullname, path, target) for find in others if find is not None)
+        spec: importlib.machinery.ModuleSpec | None
+        spec = next((one for one in specs if one is not None), None)
         if spec is not None and spec.loader is not None:
-            _open_after(spec.loader, self._late)
+            self._open_after(spec.loader)
         return spec
 
+    def _open_after(self, loader: Any) -> None:
+        plain = loader.exec_module
 
-def _open_after(loader: Any, late: Late) -> None:
-    plain = loader.exec_module
+        def exec_module(module: types.ModuleType) -> None:
+            del loader.exec_module
+            with contextlib.suppress(ValueError):
+                sys.meta_path.remove(self)
+            plain(module)
+            importlib.import_module("numba")
+            self._late.open()
 
-    def exec_module(module: types.ModuleType) -> None:
-        del loader.exec_module
-        plain(module)
-        late.open()
-
-    loader.exec_module = exec_module
+        loader.exec_module = exec_module
