@@ -294,6 +294,27 @@ def test_recording_begins_whatever_imports_numba(tmp_path, beginning, where):
     assert {name: row["verdict"] for name, row in rows_of(done).items()} == {"f": "proved"}
 
 
+AT_THE_END = {
+    "a thread": "threading.Thread(target=late).start()\n",
+    "an executor": "concurrent.futures.ThreadPoolExecutor(1).submit(late)\n",
+    "an error beside it": "threading.Thread(target=late).start()\nraise SystemExit(3)\n",
+}
+
+
+@pytest.mark.parametrize("end", AT_THE_END.values(), ids=AT_THE_END)
+def test_threads_that_outlive_the_main_one_are_part_of_the_program(tmp_path, end):
+    (tmp_path / "prog.py").write_text(
+        "import concurrent.futures, threading, time\n"
+        "from numba import njit\n"
+        "@njit\ndef f(x):\n    return x + 1\n"
+        "def late():\n    time.sleep(0.5)\n    print(f(1))\n" + end
+    )
+    done = audit("--format", "json", "prog.py", cwd=tmp_path)
+    assert {name: row["verdict"] for name, row in rows_of(done).items()} == {"f": "proved"}
+    assert done.stderr.startswith("2\n")
+    assert done.returncode == (2 if "SystemExit" in end else 0)
+
+
 def test_a_program_without_numba_is_undecided(tmp_path):
     (tmp_path / "plain.py").write_text("print('hello')\n")
     done = audit("plain.py", cwd=tmp_path)

@@ -6,6 +6,7 @@ that one that does not is run as it is. Knows nothing of proofs.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import importlib.abc
@@ -13,15 +14,18 @@ import importlib.machinery
 import importlib.metadata
 import importlib.util
 import io
+import os
 import runpy
 import shlex
+import signal
 import sys
+import threading
 import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import alloccheck
 from alloccheck.errors import UsageError
@@ -139,7 +143,8 @@ def run(command: Command, recorder: Late) -> Outcome:
         Whatever the program raises is written to standard error, as Python does, and becomes a
         failure; an exit code other than 0 does, too.
     """
-    failure = None
+    failure, code = None, 0
+    process = os.getpid()
     before = sys.argv[:], sys.path[:]
     document = alloccheck.__doc__
     # pytest warns of plugins that were imported before it; this one has no asserts to rewrite.
@@ -149,15 +154,50 @@ def run(command: Command, recorder: Late) -> Outcome:
             _execute(command)
         except SystemExit as end:
             failure = _exit_failure(end.code)
+            code = end.code if isinstance(end.code, int) else int(failure is not None)
         except KeyboardInterrupt:
-            failure = "the program was interrupted"
+            failure, code = _INTERRUPTED, 128 + signal.SIGINT
         except BaseException as error:
             traceback.print_exc()
+            code = 1
             failure = f"the program ended by {type(error).__name__}: {error}"
+        try:
+            _wait_for_threads()
+        except KeyboardInterrupt:
+            failure = failure or _INTERRUPTED
+        if os.getpid() != process:
+            _end_fork(code)
     alloccheck.__doc__ = document
     sys.argv[:], sys.path[:] = before
     # The program's own __main__ stays until the analysis is over: its functions live there.
     return Outcome(failure, recorder.compiled, tuple(recorder.faults))
+
+
+_INTERRUPTED = "the program was interrupted"
+
+
+def _end_fork(code: int) -> NoReturn:
+    """End a process that the program forked, as Python would: the audit is its parent's."""
+    try:
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(AttributeError, OSError, ValueError):
+                stream.flush()
+    finally:
+        os._exit(code & 0xFF)
+
+
+def _wait_for_threads() -> None:
+    """Wait for the program's threads, as Python does before it ends: they are part of it.
+
+    Threads of executors wait for work until they are told that there will be no more.
+    """
+    for tell in reversed(getattr(threading, "_threading_atexits", ())):
+        tell()
+    this = threading.current_thread()
+    while others := [one for one in threading.enumerate() if one is not this and not one.daemon]:
+        for one in others:
+            one.join()
 
 
 def _exit_failure(code: Any) -> str | None:
