@@ -315,6 +315,18 @@ def test_threads_that_outlive_the_main_one_are_part_of_the_program(tmp_path, end
     assert done.returncode == (2 if "SystemExit" in end else 0)
 
 
+def test_a_program_that_takes_the_audit_with_it_is_not_proved(tmp_path):
+    (tmp_path / "prog.py").write_text(
+        "import os\nfrom numba import njit\n@njit\ndef f(x):\n    return x\nf(1)\n"
+        "child = os.fork()\n"
+        "if not child:\n    os._exit(7)\n"
+        "print(os.waitpid(child, 0)[1] >> 8, flush=True)\nos._exit(0)\n"
+    )
+    done = audit("prog.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "7\n")
+    assert "ended by os._exit" in done.stderr
+
+
 def test_a_program_without_numba_is_undecided(tmp_path):
     (tmp_path / "plain.py").write_text("print('hello')\n")
     done = audit("plain.py", cwd=tmp_path)
