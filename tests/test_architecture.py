@@ -257,3 +257,9 @@ def test_architecture_names_tests_that_exist():
         assert (ROOT / path).is_file(), path
         if function:
             assert f"def {function}(" in (ROOT / path).read_text(), f"{path}::{function}"
+
+
+def test_names_that_are_loaded_late_are_listed():
+    import alloccheck
+
+    assert set(alloccheck.__all__) <= set(dir(alloccheck))

@@ -269,6 +269,64 @@ def test_wrong_questions_are_one_sentence(tmp_path, words, said):
     assert "Traceback" not in done.stderr
 
 
+BEGINNINGS = {
+    "this package": "from alloccheck import check_allocs\nfrom numba import njit\n",
+    "a module of it": "import alloccheck.check\nfrom numba import njit\n",
+    "a look whether Numba is there": (
+        "import importlib.util\nassert importlib.util.find_spec('numba')\nfrom numba import njit\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("beginning", BEGINNINGS.values(), ids=BEGINNINGS)
+@pytest.mark.parametrize("where", ["the program", "a process of it"])
+def test_recording_begins_whatever_imports_numba(tmp_path, beginning, where):
+    checked = "check_allocs" if "check_allocs" in beginning else "njit"
+    (tmp_path / "prog.py").write_text(
+        beginning + f"@{checked}('float64(float64)')\ndef f(x):\n    return x + 1.0\nf(1.0)\n"
+    )
+    (tmp_path / "other.py").write_text(
+        "import subprocess, sys\nsubprocess.run([sys.executable, 'prog.py'], check=True)\n"
+    )
+    name = "prog.py" if where == "the program" else "other.py"
+    done = audit("--format", "json", name, cwd=tmp_path)
+    assert document(done)["problems"] == [], done.stderr
+    assert {name: row["verdict"] for name, row in rows_of(done).items()} == {"f": "proved"}
+
+
+AT_THE_END = {
+    "a thread": "threading.Thread(target=late).start()\n",
+    "an executor": "concurrent.futures.ThreadPoolExecutor(1).submit(late)\n",
+    "an error beside it": "threading.Thread(target=late).start()\nraise SystemExit(3)\n",
+}
+
+
+@pytest.mark.parametrize("end", AT_THE_END.values(), ids=AT_THE_END)
+def test_threads_that_outlive_the_main_one_are_part_of_the_program(tmp_path, end):
+    (tmp_path / "prog.py").write_text(
+        "import concurrent.futures, threading, time\n"
+        "from numba import njit\n"
+        "@njit\ndef f(x):\n    return x + 1\n"
+        "def late():\n    time.sleep(0.5)\n    print(f(1))\n" + end
+    )
+    done = audit("--format", "json", "prog.py", cwd=tmp_path)
+    assert {name: row["verdict"] for name, row in rows_of(done).items()} == {"f": "proved"}
+    assert done.stderr.startswith("2\n")
+    assert done.returncode == (2 if "SystemExit" in end else 0)
+
+
+def test_a_program_that_takes_the_audit_with_it_is_not_proved(tmp_path):
+    (tmp_path / "prog.py").write_text(
+        "import os\nfrom numba import njit\n@njit\ndef f(x):\n    return x\nf(1)\n"
+        "child = os.fork()\n"
+        "if not child:\n    os._exit(7)\n"
+        "print(os.waitpid(child, 0)[1] >> 8, flush=True)\nos._exit(0)\n"
+    )
+    done = audit("prog.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "7\n")
+    assert "ended by os._exit" in done.stderr
+
+
 def test_a_program_without_numba_is_undecided(tmp_path):
     (tmp_path / "plain.py").write_text("print('hello')\n")
     done = audit("plain.py", cwd=tmp_path)

@@ -52,6 +52,28 @@ def test_workers_of_xdist_are_followed(folder):
     assert "2 passed" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("end", "code"), [("sys.exit(7)", 7), ("raise ValueError", 1), ("sys.exit()", 0), ("pass", 0)]
+)
+def test_a_fork_that_ends_by_itself_is_no_second_audit(folder, end, code):
+    (folder / "prog.py").write_text(
+        "import atexit, os, sys\n"
+        "import kernels\n"
+        "kernels.here(1)\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    atexit.register(print, 'handler')\n"
+        f"    kernels.clean(2)\n    {end}\n"
+        "else:\n"
+        "    print('code', os.waitpid(child, 0)[1] >> 8)\n"
+    )
+    done = audit("--format", "json", "prog.py", cwd=folder)
+    found, seen = verdicts(done)
+    assert found["problems"] == [], done.stderr
+    assert seen == {"here": "proved", "clean": "proved"} and found["processes"] == 2
+    assert "handler\n" in done.stderr and f"code {code}\n" in done.stderr
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_processes_of_multiprocessing_are_followed(folder, method):
     (folder / "prog.py").write_text(

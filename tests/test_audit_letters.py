@@ -88,6 +88,34 @@ def test_an_answer_to_another_question_is_not_kept():
     assert pool.finish() == ["two", "two"]
 
 
+def test_a_copy_that_a_thread_makes_at_the_end_ends_too(monkeypatch):
+    letters = Numbers()
+    pool = pool_of(lambda n: letters.version, letters)
+    pool.add([2])
+    sweep, made = pool._sweep, []
+
+    def swept():
+        if not made:
+            pool._copy_early()
+            made.extend(pool._copies)
+            pool.add([4])
+            letters.version = "two"  # so what it answers by letter is asked once more
+        sweep()
+
+    def give_up(*_):
+        raise TimeoutError
+
+    monkeypatch.setattr(pool, "_sweep", swept)
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(30)
+    try:
+        found = pool.finish()
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert found[1] == "two" and made[0].ends
+
+
 def test_a_question_that_changes_while_it_is_answered_is_asked_once_more():
     letters = Numbers()
 

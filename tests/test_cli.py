@@ -573,3 +573,12 @@ def test_the_page_on_the_command_names_every_option_and_exit_code(name, document
             if option.startswith("--"):
                 assert f"`{option}" in page, option
     assert all(f"| {code} |" in page for code in (0, 1, 2))
+
+
+def test_too_little_memory_is_no_error_of_our_own(check, monkeypatch):
+    def fail(_: FilePath) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("alloccheck.cli.check.load_config", fail)
+    done = check("user.py")
+    assert (done.exit_code, done.stderr) == (2, "error: there is not enough memory\n")

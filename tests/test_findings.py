@@ -720,3 +720,36 @@ def test_every_code_stands_in_the_documentation_with_its_title():
     page = (FilePath(__file__).parents[1] / "docs" / "cli.md").read_text(encoding="utf-8")
     for code, title in help.codes().items():
         assert f"| {code} | {title} |" in page
+
+
+# --- functions that Numba makes ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("__numba_parfor_gufunc_0x7f7defe32090", "__numba_parfor_gufunc"),
+        ("__numba_stencil_0x7f7e00dc92d0_1", "__numba_stencil"),
+        ("__gufunc__._ZN13_3cdynamic_3e36__numba_parfor_gufunc_0x7f7d0B3v14B1", "__gufunc__"),
+        ("my_0x7f_table", "my_0x7f_table"),
+    ],
+)
+def test_names_of_functions_have_no_addresses_of_this_process(name, shown):
+    [finding] = find(witness(backtrace=(Frame("user.py", 1, None, name),)))
+    assert [frame.function for frame in finding.backtrace] == [shown]
+    assert finding.location is not None and finding.location.function == shown
+
+
+def test_code_that_was_made_as_text_is_located_where_it_is_called(at_line):
+    backtrace = at_line("return a + b", *ALLOCATOR)
+    made = Frame("<string>", 3, None, "__numba_stencil")
+    [finding] = find(witness(backtrace=(*backtrace[:-1], made, backtrace[-1])))
+    assert finding.location is not None
+    assert (finding.location.file, finding.location.line) == (backtrace[-1].file, 2)
+    assert help.user_frame((made,)) == made
+
+
+@pytest.mark.parametrize("symbol", ["do_scheduling_unsigned", "numba_list_new", "aligned_alloc"])
+def test_what_is_no_number_of_bytes_is_not_called_one(symbol):
+    [finding] = find(witness(symbol, size=3))
+    assert finding.size is None and "byte" not in finding.message

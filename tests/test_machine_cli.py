@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -108,6 +109,30 @@ def test_all_functions_of_a_small_library(tmp_path):
     functions = json.loads(result.stdout)["functions"]
     assert {n: f["verdict"] for n, f in functions.items()} == {"plain": "proved", "make": "found"}
     assert result.exit_code == 1
+
+
+def test_a_library_that_is_cut_off_is_a_wrong_question(tmp_path):
+    source, whole = tmp_path / "one.c", tmp_path / "one.so"
+    source.write_text("int table[9999] = {1};\nint plain(int x) { return x + table[9]; }\n")
+    subprocess.run(["gcc", "-O1", "-fPIC", "-shared", str(source), "-o", str(whole)], check=True)
+    data = whole.read_bytes()
+
+    def answer(length):
+        cut = tmp_path / f"cut{length}.so"
+        cut.write_bytes(data[:length])
+        # In a process of its own: what would be wrong here kills it.
+        return subprocess.run(
+            [sys.executable, "-m", "alloccheck", "native", str(cut), "plain"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    for length in (10, 64, 100, 3000, len(data) // 2):
+        done = answer(length)
+        assert done.returncode == 2 and done.stderr.startswith("error: "), (length, done)
+    done = answer(len(data))
+    assert done.returncode == 0, done
 
 
 def test_library_without_functions_is_a_wrong_question(tmp_path):

@@ -475,6 +475,27 @@ class TestProcess:
             thread.join()
         assert found == {n: n for n in range(4)}
 
+    def test_a_fork_starts_a_process_of_its_own(self):
+        with Oracle() as own:
+            first = own.pid
+            there, here = os.pipe()
+            child = os.fork()
+            if not child:
+                try:
+                    found = [own.count(cases.empties, 3, calls=1).allocations for _ in range(20)]
+                    os.write(here, json.dumps([own.pid, found]).encode())
+                    own.close()
+                finally:
+                    os._exit(0)
+            os.close(here)
+            found = [own.count(cases.empties, 1, calls=1).allocations for _ in range(20)]
+            with open(there, "rb") as answer:
+                other, others = json.loads(answer.read())
+            os.waitpid(child, 0)
+            assert found == [1] * 20 and others == [3] * 20
+            assert other != first == own.pid
+            assert own.count(cases.empties, 2, calls=1).allocations == 2
+
     def test_module_level_convenience_shares_one_oracle(self):
         assert count_effects(cases.direct_malloc, 2, calls=1).allocations == 2
         assert default_oracle() is default_oracle()
@@ -516,6 +537,16 @@ class TestBuild:
         assert again == library
         assert again.stat().st_mtime_ns == made.st_mtime_ns
         assert [p.name for p in library.parent.iterdir()] == [library.name]
+
+    @pytest.mark.parametrize("damage", [lambda b: b[:2000], lambda b: b"", lambda b: b"x" * 99])
+    def test_a_damaged_library_is_built_anew(self, cache, damage):
+        library = build.interposer()
+        whole = library.read_bytes()
+        library.write_bytes(damage(whole))
+        assert build.interposer() == library
+        assert library.read_bytes() == whole
+        with Oracle() as own:
+            assert own.count(cases.empties, 1, calls=1).allocations == 1
 
     def test_missing_compiler(self, cache, monkeypatch):
         monkeypatch.delenv("CC", raising=False)

@@ -70,3 +70,19 @@ def test_every_document_is_linked():
     for document in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         if document != README:
             assert f"({document.relative_to(ROOT)})" in text, document.name
+
+
+def test_error_rates_are_those_of_the_documents():
+    readme = README.read_text()
+    rates = (ROOT / "docs" / "error-rates.md").read_text()
+    corpus = (ROOT / "benchmarks" / "corpus" / "README.md").read_text()
+    measured, proofs, quiet = re.search(
+        r"\| nonallocating \| ([\d,]+) \| [\d,]+ \| (\d+) \| [\d,]+ \| \d+ \(([\d.]+ %)\)", rates
+    ).groups()
+    assert f"| {proofs} of {measured} |" in readme
+    assert f"(at most so many false alarms) | {quiet} |" in readme
+    row = re.search(r"\*\*total\*\* \| (\d+) \| (\d+) \| \d+ \| (\d+) \|.* (\d+) \|\n", corpus)
+    functions, proved, undecided, refuted = row.groups()
+    assert f"| {proved} of {functions}, {refuted}, {undecided} |" in readme
+    ratio = re.search(r"\*\*total\*\* \| \d+\.\d \| \d+\.\d \| ([\d.]+) \|", corpus)[1]
+    assert f"against the plain runs | {ratio} " in readme

@@ -88,3 +88,23 @@ class Unstorable(AllocCheckException):
 
     Raised and caught inside: the function is proved and runs all the same.
     """
+
+
+def unexpected(error: BaseException) -> str:
+    """Say what an exception means that this package did not raise on purpose.
+
+    Parameters
+    ----------
+    error : BaseException
+        Anything that ended a question.
+
+    Examples
+    --------
+    >>> unexpected(MemoryError())
+    'there is not enough memory'
+    >>> unexpected(ValueError("odd"))
+    'internal error, please report it: ValueError: odd'
+    """
+    if isinstance(error, MemoryError):
+        return "there is not enough memory"
+    return f"internal error, please report it: {type(error).__name__}: {error}"

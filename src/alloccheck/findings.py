@@ -6,6 +6,7 @@ Knows the effects and the table of remedies; nothing of terminals, compilers or 
 from __future__ import annotations
 
 import dataclasses
+import re
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -252,7 +253,7 @@ def findings_from(
     `raise` is an effect like any other and counts only under a guarantee that forbids it.
     """
     kept = [
-        witness
+        dataclasses.replace(witness, backtrace=tuple(map(_named_alike, witness.backtrace)))
         for witness in witnesses
         if witness.effect in guarantee.forbidden | also_forbidden
         and not (ignore_throw and witness.path is Path.RAISE)
@@ -271,6 +272,16 @@ def findings_from(
         )
         unique.setdefault(same, witness)
     return tuple(sorted((_finding(one, types) for one in unique.values()), key=_order))
+
+
+_MADE_BY_NUMBA = re.compile(r"(__gufunc__)\..*|(__numba_\w+?)_0x[0-9a-f]+(?:_\d+)?")
+"""Functions that Numba writes itself (parallel loops, stencils) and names by where something lies
+in this process: two processes would print two reports."""
+
+
+def _named_alike(frame: Frame) -> Frame:
+    own = _MADE_BY_NUMBA.fullmatch(frame.function)
+    return dataclasses.replace(frame, function=own[1] or own[2]) if own else frame
 
 
 _PATHS = (Path.RETURN, Path.DIVERGE, Path.RAISE)
@@ -339,7 +350,7 @@ def _finding(witness: Witness, types: Callable[[Frame], TypeHint | None]) -> Fin
         message=_message(witness, advice, type_, text),
         type=type_,
         expression=text,
-        size=witness.size,
+        size=_bytes(witness),
         backtrace=witness.backtrace,
         reason=witness.reason,
         source=witness.source,
@@ -349,6 +360,20 @@ def _finding(witness: Witness, types: Callable[[Frame], TypeHint | None]) -> Fin
     )
 
 
+_TAKES_BYTES = re.compile(
+    r"(Py(Mem|Object)_(Raw)?(M|Re)|m|re|v|pv)alloc|_Zn[wa]m\w*"
+    r"|NRT_(MemInfo_(new_varsize|(varsize_)?(re)?alloc)|Allocate|Reallocate)\w*"
+)
+"""Symbols whose first integer is how many bytes are asked for. That of others counts dimensions,
+threads or entries."""
+
+
+def _bytes(witness: Witness) -> int | None:
+    if witness.effect is Effect.ALLOCATE and _TAKES_BYTES.fullmatch(witness.symbol):
+        return witness.size
+    return None
+
+
 def _message(
     witness: Witness, advice: help.Advice, type_: str | None, expression: str | None
 ) -> str:
@@ -356,8 +381,8 @@ def _message(
     what = advice.what
     if type_ is not None:
         what = type_ if advice.typed else f"{what} ({type_})"
-    elif witness.size is not None and witness.effect is Effect.ALLOCATE:
-        size = f"{witness.size} byte{'' if witness.size == 1 else 's'}"
+    elif (count := _bytes(witness)) is not None:
+        size = f"{count} byte{'' if count == 1 else 's'}"
         what = f"{size} for {what}" if what != "memory" else size
     match witness.effect:
         case Effect.ALLOCATE:

@@ -19,7 +19,7 @@ from typing import Any
 from alloccheck.analysis.summary import Witness
 from alloccheck.effects import Effect, Occasion
 from alloccheck.errors import ContractError
-from alloccheck.source import Backtrace, Frame
+from alloccheck.source import Backtrace, Frame, source_line
 
 FAMILIES: Mapping[Effect, str] = MappingProxyType(
     {
@@ -156,7 +156,10 @@ def is_implementation(frame: Frame) -> bool:
 
 
 def user_frame(backtrace: Backtrace) -> Frame | None:
-    """Return the innermost frame that a user wrote, preferring one whose line is known.
+    """Return the innermost frame that a user wrote.
+
+    One whose line can be read comes first, then one whose line is known: of code that Numba or a
+    program made as text, the place that calls it says more.
 
     Parameters
     ----------
@@ -169,7 +172,9 @@ def user_frame(backtrace: Backtrace) -> Frame | None:
     True
     """
     own = [frame for frame in backtrace if not is_implementation(frame)]
-    return next((frame for frame in own if frame.line > 0), own[0] if own else None)
+    known = [frame for frame in own if frame.line > 0]
+    read = (frame for frame in known if source_line(frame.file, frame.line) is not None)
+    return next(read, next(iter(known or own), None))
 
 
 def advise(witness: Witness, kinds: frozenset[str] = frozenset()) -> Advice:

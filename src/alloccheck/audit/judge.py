@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from alloccheck.effects import Effect, Guarantee
-from alloccheck.errors import AllocCheckException, InterpreterRefused
+from alloccheck.errors import AllocCheckException, InterpreterRefused, unexpected
 from alloccheck.findings import Finding, Report
 from alloccheck.report.json import to_json
 
@@ -152,8 +152,7 @@ def judge(
         return unjudged(one, _first_lines(str(error)), time.process_time() - start)
     except Exception as error:
         # One function must not end the audit; that it is our fault is said.
-        reason = f"internal error, please report it: {type(error).__name__}: {error}"
-        return unjudged(one, reason, time.process_time() - start)
+        return unjudged(one, unexpected(error), time.process_time() - start)
     return row_of(one, narrowed(report, guarantee), time.process_time() - start)
 
 

@@ -6,6 +6,7 @@ that one that does not is run as it is. Knows nothing of proofs.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import importlib.abc
@@ -13,15 +14,18 @@ import importlib.machinery
 import importlib.metadata
 import importlib.util
 import io
+import os
 import runpy
 import shlex
+import signal
 import sys
+import threading
 import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import alloccheck
 from alloccheck.errors import UsageError
@@ -139,25 +143,81 @@ def run(command: Command, recorder: Late) -> Outcome:
         Whatever the program raises is written to standard error, as Python does, and becomes a
         failure; an exit code other than 0 does, too.
     """
-    failure = None
+    failure, code = None, 0
+    process = os.getpid()
     before = sys.argv[:], sys.path[:]
     document = alloccheck.__doc__
     # pytest warns of plugins that were imported before it; this one has no asserts to rewrite.
     alloccheck.__doc__ = f"{document}\n\nPYTEST_DONT_REWRITE\n"
-    with _recording(recorder):
+    with _recording(recorder), _exit_is_told():
         try:
             _execute(command)
         except SystemExit as end:
             failure = _exit_failure(end.code)
+            code = end.code if isinstance(end.code, int) else int(failure is not None)
         except KeyboardInterrupt:
-            failure = "the program was interrupted"
+            failure, code = _INTERRUPTED, 128 + signal.SIGINT
         except BaseException as error:
             traceback.print_exc()
+            code = 1
             failure = f"the program ended by {type(error).__name__}: {error}"
+        try:
+            _wait_for_threads()
+        except KeyboardInterrupt:
+            failure = failure or _INTERRUPTED
+        if os.getpid() != process:
+            _end_fork(code)
     alloccheck.__doc__ = document
     sys.argv[:], sys.path[:] = before
     # The program's own __main__ stays until the analysis is over: its functions live there.
     return Outcome(failure, recorder.compiled, tuple(recorder.faults))
+
+
+_INTERRUPTED = "the program was interrupted"
+
+
+@contextlib.contextmanager
+def _exit_is_told() -> Iterator[None]:
+    """Let a program that ends by ``os._exit`` not look like one in which all is proved."""
+    plain, process = os._exit, os.getpid()
+
+    def told(status: int) -> NoReturn:
+        if os.getpid() == process:
+            text = b"error: the program ended by os._exit: nothing that it compiled was judged\n"
+            with contextlib.suppress(OSError):
+                os.write(2, text)
+            status = 2
+        plain(status)
+
+    os._exit = told
+    try:
+        yield
+    finally:
+        os._exit = plain
+
+
+def _end_fork(code: int) -> NoReturn:
+    """End a process that the program forked, as Python would: the audit is its parent's."""
+    try:
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(AttributeError, OSError, ValueError):
+                stream.flush()
+    finally:
+        os._exit(code & 0xFF)
+
+
+def _wait_for_threads() -> None:
+    """Wait for the program's threads, as Python does before it ends: they are part of it.
+
+    Threads of executors wait for work until they are told that there will be no more.
+    """
+    for tell in reversed(getattr(threading, "_threading_atexits", ())):
+        tell()
+    this = threading.current_thread()
+    while others := [one for one in threading.enumerate() if one is not this and not one.daemon]:
+        for one in others:
+            one.join()
 
 
 def _exit_failure(code: Any) -> str | None:
@@ -280,8 +340,13 @@ def _recording(late: Late) -> Iterator[None]:
             sys.meta_path.remove(finder)
 
 
+_GATE = "alloccheck.compile"
+"""The floor of this package that imports Numba. The recorder needs all of it: it cannot be opened
+while a module of it waits for its own ``import numba``."""
+
+
 class _NumbaFinder(importlib.abc.MetaPathFinder):
-    """Finds Numba where the others do, and opens the recorder once it is imported."""
+    """Finds Numba, or what of ours imports it, and opens the recorder once Numba is there."""
 
     def __init__(self, late: Late) -> None:
         self._late = late
@@ -289,22 +354,29 @@ class _NumbaFinder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Any, target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return Numba's own spec with a loader that also opens the recorder."""
-        if fullname != "numba":
+        """Return the module's own spec with a loader that also opens the recorder.
+
+        To be found is not to be imported: a program may look whether Numba is there.
+        """
+        if fullname not in ("numba", _GATE):
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        others = (getattr(one, "find_spec", None) for one in sys.meta_path if one is not self)
+        specs = (find(fullname, path, target) for find in others if find is not None)
+        spec: importlib.machinery.ModuleSpec | None
+        spec = next((one for one in specs if one is not None), None)
         if spec is not None and spec.loader is not None:
-            _open_after(spec.loader, self._late)
+            self._open_after(spec.loader)
         return spec
 
+    def _open_after(self, loader: Any) -> None:
+        plain = loader.exec_module
 
-def _open_after(loader: Any, late: Late) -> None:
-    plain = loader.exec_module
+        def exec_module(module: types.ModuleType) -> None:
+            del loader.exec_module
+            with contextlib.suppress(ValueError):
+                sys.meta_path.remove(self)
+            plain(module)
+            importlib.import_module("numba")
+            self._late.open()
 
-    def exec_module(module: types.ModuleType) -> None:
-        del loader.exec_module
-        plain(module)
-        late.open()
-
-    loader.exec_module = exec_module
+        loader.exec_module = exec_module

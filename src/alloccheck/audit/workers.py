@@ -182,9 +182,11 @@ class Pool(Generic[_Item, _Answer]):
         gc.collect()
         gc.freeze()
         try:
-            for copy in self._copies:
-                copy.end()
             while len(self._answers) < len(self._items):
+                for copy in self._copies:
+                    # Each time: a thread of the program may have made one just now.
+                    if copy.early and not copy.ends:
+                        copy.end()
                 self._sweep()
                 self._compare()
                 room = self._processes - len(self._copies)

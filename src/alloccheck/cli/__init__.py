@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from alloccheck.errors import AllocCheckException
+from alloccheck.errors import AllocCheckException, unexpected
 
 COMMANDS = ("audit", "certificate", "check", "native", "order", "store")
 """Each is a module of this package with a click command named `command`."""
@@ -48,6 +48,8 @@ class _Commands(click.Group):
         except OSError as error:
             _forget_output()
             click.echo(f"error: {error}", err=True)
+        except MemoryError as error:
+            click.echo(f"error: {unexpected(error)}", err=True)
         except Exception:
             click.echo(f"internal error, please report it:\n{traceback.format_exc()}", err=True)
         return ctx.exit(2)

@@ -25,7 +25,13 @@ from alloccheck.cli.road import Road, default_road
 from alloccheck.cli.terminal import color_option, columns, use_color
 from alloccheck.config import Config, load_config
 from alloccheck.effects import Guarantee
-from alloccheck.errors import AllocCheckError, AllocCheckException, ContractError, UsageError
+from alloccheck.errors import (
+    AllocCheckError,
+    AllocCheckException,
+    ContractError,
+    UsageError,
+    unexpected,
+)
 from alloccheck.findings import Report
 from alloccheck.report.json import to_json
 from alloccheck.report.printed import printed
@@ -225,7 +231,7 @@ def _sentence(error: Exception) -> str:
         return str(error)
     if type(error).__module__.startswith("numba."):
         return f"does not compile: {error}"
-    return f"internal error, please report it: {type(error).__name__}: {error}"
+    return unexpected(error)
 
 
 def run_to_json(run: Run) -> str:

@@ -169,8 +169,18 @@ def _is_ours(library: Path) -> bool:
         stat.S_ISREG(found.st_mode)
         and found.st_uid == os.geteuid()
         and not found.st_mode & 0o022
-        and found.st_size > 0
+        and _is_whole(library)
     )
+
+
+def _is_whole(library: Path) -> bool:
+    """Tell whether a library is as it was built: a damaged one would end each measuring process."""
+    content = library.read_bytes()
+    return hashlib.sha256(content[:-_DIGEST]).digest() == content[-_DIGEST:]
+
+
+_DIGEST = hashlib.sha256().digest_size
+"""Bytes behind the library's own that tell whether these are all there."""
 
 
 def _compile(compiler: tuple[str, ...], library: Path) -> None:
@@ -190,6 +200,8 @@ def _compile(compiler: tuple[str, ...], library: Path) -> None:
                 f"{' '.join(compiler)} cannot build the interposer "
                 f"(exit {done.returncode}):\n{done.stderr.strip()}"
             )
+        with made.open("rb+") as file:
+            file.write(hashlib.sha256(file.read()).digest())
         made.chmod(0o700)
         made.replace(library)
     except (OSError, subprocess.SubprocessError) as error:

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -39,7 +40,8 @@ _OUTPUT_KEPT = 4000
 class Oracle:
     """A measuring process that is started at the first question and reused for all others.
 
-    Safe to share between threads, which then take turns. A context manager; `close` ends it.
+    Safe to share between threads, which then take turns; a forked process starts one of its own. A
+    context manager; `close` ends it.
 
     Parameters
     ----------
@@ -64,6 +66,19 @@ class Oracle:
         self._environment = dict(environment or {})
         self._lock = threading.Lock()
         self._worker: _Worker | None = None
+        if hasattr(os, "register_at_fork"):
+            forget = weakref.WeakMethod(self._forget)
+            os.register_at_fork(after_in_child=lambda: (found := forget()) and found())
+
+    def _forget(self) -> None:
+        """Leave the measuring process to the process that this one was forked from.
+
+        Two that ask over one socket get each other's answers.
+        """
+        self._lock = threading.Lock()  # a thread that is not here may have held the old one
+        if self._worker is not None:
+            self._worker.leave()
+            self._worker = None
 
     def __enter__(self) -> Self:
         return self
@@ -261,6 +276,12 @@ class _Worker:
             self.process.kill()
         self.process.wait()
         self._output.close()
+
+    def leave(self) -> None:
+        """Let go of a process that is not ours to end, nor to wait for."""
+        self._link.close()
+        self._output.close()
+        self.process.returncode = 0
 
     def crash(self, when: str) -> WorkerCrashed:
         """Return the exception that tells how the process died."""

@@ -199,7 +199,7 @@ def trace(report: Report, finding: Finding) -> tuple[str, ...]:
     at_entry = where is not None and (outer.file, outer.line) == (where.file, where.line)
     # A C entry is in no file.
     first = entry if at_entry or not outer.file else f"{entry} {_at(outer)}"
-    return (first, *(f"{_at(frame)} {_plain(frame.function)}" for frame in inwards[1:]))
+    return (first, *(f"{_at(frame)} {_plain(frame.function)}".lstrip() for frame in inwards[1:]))
 
 
 def _at(frame: Frame) -> str:

@@ -14,10 +14,10 @@ _HERE = os.path.realpath(os.path.dirname(__file__))  # noqa: PTH120
 
 
 class _Numba(importlib.abc.MetaPathFinder):
-    """Begins to record when the process imports Numba."""
+    """Begins to record when the process imports Numba, or what of ours imports it first."""
 
     def find_spec(self, fullname, path, target=None):  # type: ignore[no-untyped-def]
-        if fullname != "numba":
+        if fullname not in ("numba", "alloccheck.compile"):
             return None
         sys.meta_path.remove(self)
         folder = os.environ.get("ALLOCCHECK_AUDIT", "")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import os
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -123,10 +124,47 @@ def _load(library: str, module: ModuleType | None) -> ctypes.CDLL:
     path = library if module is None else getattr(module, "__file__", None)
     if not path or (module is not None and ".so" not in Path(path).name):
         raise UsageError(f"{library} is a module without machine code of its own")
+    if _is_cut_off(Path(path)):
+        # The linker would map pages that the file does not have, and die of touching them.
+        raise UsageError(f"{library} is cut off: the file ends before what it is to load")
     try:
         return ctypes.CDLL(path)
     except OSError as error:
         raise UsageError(f"{library} can neither be loaded nor imported: {error}") from error
+
+
+def _is_cut_off(path: Path) -> bool:
+    """Tell whether 64-bit ELF ends before a segment of it; what else is wrong, the linker says."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            head = file.read(_ELF64.size)
+            if len(head) < _ELF64.size or not head.startswith(b"\x7fELF\x02\x01"):
+                return False
+            offset, entry, count = _ELF64.unpack(head)
+            if entry < _SEGMENT.size:
+                return False
+            file.seek(offset)
+            table = file.read(entry * count)
+    except (OSError, OverflowError, ValueError):
+        return False  # a name for the linker to find, or nothing that it can load
+    segments = (
+        _SEGMENT.unpack_from(table, start)
+        for start in range(0, len(table) - _SEGMENT.size + 1, entry)
+    )
+    return len(table) < entry * count or any(
+        kind == _PT_LOAD and start + length > size for kind, start, length in segments
+    )
+
+
+_ELF64 = struct.Struct("<32xQ14xHH")
+"""Where the table of segments stands, the size of an entry, and how many there are."""
+
+_SEGMENT = struct.Struct("<I4xQ16xQ")
+"""Kind, place in the file, and size in the file."""
+
+_PT_LOAD = 1
 
 
 class _LinkMap(ctypes.Structure):
