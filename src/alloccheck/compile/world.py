@@ -20,11 +20,13 @@ from alloccheck.compile.contexts import (
     WorldTypingContext,
     runtime_library,
 )
+from alloccheck.compile.disjoint import base_pipeline
 from alloccheck.compile.interrupts import safe_point
 from alloccheck.compile.isolation import TARGET, HermeticCPU, hermetic_target, inherited_flags
 from alloccheck.compile.job import CompileJob
-from alloccheck.compile.origin import is_of_libraries
+from alloccheck.compile.origin import is_of_libraries, is_trusted_module
 from alloccheck.compile.recursion import NothingKnown, RoundRecursion
+from alloccheck.compile.sources import Source
 from alloccheck.errors import InterpreterRefused, Refused
 
 # isort: split
@@ -364,6 +366,10 @@ class World:
         self._clones: dict[Identity, WorldDispatcher] = {}
         self._counterparts: dict[int, tuple[Any, Any]] = {}
         self._classes: dict[int, tuple[Any, tuple[Any, ...]]] = {}
+        self._constants: dict[int, Any] = {}
+        self._module_attributes: dict[tuple[int, str], tuple[Any, str]] = {}
+        self.transformed = False
+        """Whether passes of somebody else's took part, which may look at anything."""
         self.root: WorldDispatcher
         """Counterpart of the function that the present job is about."""
         self._root: tuple[Any, WorldDispatcher] | None = None
@@ -411,31 +417,58 @@ class World:
         """Return a key that changes when overloads or lowerings are registered with Numba."""
         return self.target_context.declarations()
 
-    def sources(self) -> Iterator[Any]:
+    def sources(self) -> Iterator[Source]:
         """Yield all that could be changed by a user and that this world's code was made of.
 
         Python functions that are not Numba's own: those compiled here, kernels of ufuncs, and
-        those that chose an overload's implementation. And the types of jitclasses.
+        those that chose an overload's implementation. The types of jitclasses, objects that
+        extensions made constants of, and what was read of modules.
         """
         for one in self.dispatchers:
             if is_of_libraries(one.py_func):
                 continue
             # One that is inlined has no overloads, but what it calls may have changed as well.
-            yield from plain_functions(one.py_func)
+            yield from map(Source, plain_functions(one.py_func))
             for result in one.overloads.values():
                 if id(result) not in self._classes:
                     self._classes[id(result)] = (result, _class_types(result))
-                yield from self._classes[id(result)][1]
+                yield from map(Source, self._classes[id(result)][1])
         for original, _ in self._counterparts.values():
             if isinstance(original, DUFunc):
-                yield original._dispatcher.py_func
+                yield Source(original._dispatcher.py_func)
             elif isinstance(original, GUFunc):
-                yield original.gufunc_builder.py_func
+                yield Source(original.gufunc_builder.py_func)
+        for chooser in self.choosers():
+            yield from map(Source, plain_functions(chooser))
+        for value in self._constants.values():
+            yield Source(value, "constant")
+        for module, name in self._module_attributes.values():
+            yield Source(module, "attribute", name)
+
+    def choosers(self) -> Iterator[Any]:
+        """Yield the functions of the user's that chose implementations of overloads here."""
         for template, _ in self.memory.class_dicts:
             for name in ("_overload_func", "_definition_func"):
                 chooser = getattr(template, name, None)
                 if isinstance(chooser, python_types.FunctionType) and not is_of_libraries(chooser):
-                    yield from plain_functions(chooser)
+                    yield chooser
+
+    def types_met(self) -> Iterator[Any]:
+        """Yield the types of arguments and results of what was compiled here."""
+        for one in self.dispatchers:
+            for result in one.overloads.values():
+                yield from result.signature.args
+                yield result.signature.return_type
+
+    def note_constant(self, value: Any) -> None:
+        """Remember an object that an extension of Numba's may turn into a constant."""
+        if not is_trusted_module(str(type(value).__module__)):
+            self._constants[id(value)] = value
+
+    def note_module_attribute(self, module: Any, name: str) -> None:
+        """Remember that something was read of a module, under whatever name it was reached."""
+        if not is_trusted_module(module.__name__):
+            self._module_attributes[id(module), name] = (module, name)
 
     # --- counterparts -------------------------------------------------------------------------
 
@@ -478,6 +511,7 @@ class World:
         known = self._identities.get(id(original))
         if known is None:
             known = self._identities[id(original)] = (original, _identity(original))
+        self._note_pipeline(original._compiler.pipeline_class)
         key = self._key(known[1], original.targetoptions)
         found = self._clones.get(key)
         if found is None:
@@ -485,6 +519,10 @@ class World:
             # Declared before it is compiled: a cycle must find it.
             self._clones[key] = found
         return found
+
+    def _note_pipeline(self, pipeline: Any) -> None:
+        if base_pipeline(pipeline) not in (None, Compiler):
+            self.transformed = True
 
     def _dispatcher_like(self, original: Any, function: Any) -> WorldDispatcher:
         options = {k: v for k, v in original.targetoptions.items() if k != "cache"}
@@ -645,6 +683,7 @@ class World:
 
     def _plain_root(self, job: CompileJob) -> WorldDispatcher:
         """Return the counterpart of a function that has no dispatcher: as if ``njit`` made one."""
+        self._note_pipeline(job.pipeline_class)
         options = _plain_options(job)
         key = self._key(self._root_identity(job), options)
         found = self._clones.get(key)
