@@ -376,11 +376,9 @@ def choice_by_environment():
 
 
 def choice_by_imported_module():
-    module = sys.modules["settings_of_a_test"] = ModuleType("settings_of_a_test")
+    module = sys.modules["settings_of_test"] = ModuleType("settings_of_test")
     module.allocating = False
-    decide, _ = written(
-        "def f():\n    from settings_of_a_test import allocating as a\n    return a"
-    )
+    decide, _ = written("def f():\n    from settings_of_test import allocating as a\n    return a")
     return *_chosen_by(decide), lambda: setattr(module, "allocating", True)
 
 

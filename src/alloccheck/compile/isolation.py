@@ -100,6 +100,18 @@ def inherited_flags() -> tuple[tuple[str, str], ...]:
     )
 
 
+@contextlib.contextmanager
+def no_inherited_flags() -> Iterator[None]:
+    """Compile as if no caller had asked for it, as what is declared with its types is."""
+    stack = targetconfig._FlagsStack()._stack
+    saved = stack[:]
+    stack.clear()
+    try:
+        yield
+    finally:
+        stack[:] = saved
+
+
 class VariantDict(dict[Any, Any]):
     """A dict whose keys carry, unseen, the flags that callees inherit at the moment.
 

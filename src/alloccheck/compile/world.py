@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types as python_types
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from alloccheck.compile import isolation
@@ -34,6 +34,7 @@ from numba.core import dispatcher, errors, funcdesc, registry, sigutils, types, 
 from numba.core import target_extension as te
 from numba.core.compiler import Compiler
 from numba.core.compiler import Flags as CompilerFlags
+from numba.core.cpu_options import ParallelOptions
 from numba.core.decorators import jit
 from numba.core.runtime import rtsys
 from numba.core.typing import templates
@@ -152,7 +153,8 @@ class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
         self._unfinished: dict[tuple[Any, ...], _UnfinishedEntry] = {}
         self._compiling: set[tuple[Any, ...]] = set()
         self._returning: dict[Any, WorldDispatcher] = {}
-        super().__init__(py_func, locals=locals, targetoptions=targetoptions, **arguments)
+        own = _own_options(targetoptions)
+        super().__init__(py_func, locals=locals, targetoptions=own, **arguments)
         plain: Any = self._compiler
         self._compiler: Any = _WorldFunctionCompiler(
             plain.py_func,
@@ -175,11 +177,15 @@ class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
         outermost = arguments not in self._compiling
         self._compiling.add(arguments)
         try:
-            with isolation.own_location():
+            with isolation.own_location(), self._flags_of_caller():
                 return super().compile(sig)
         finally:
             if outermost:
                 self._compiling.discard(arguments)
+
+    def _flags_of_caller(self) -> AbstractContextManager[None]:
+        """Inherit the flags of who needs it, unless it was compiled where it was declared."""
+        return nullcontext() if self.declared is None else isolation.no_inherited_flags()
 
     def get_function_type(self) -> Any:
         """Return the type of this function as a value, None unless one signature is declared."""
@@ -364,7 +370,8 @@ class World:
         # Not the originals: a kept world must not keep users' dispatchers. `FunctionVariants` keeps
         # their functions, whose identity is in the key.
         self._clones: dict[Identity, WorldDispatcher] = {}
-        self._counterparts: dict[int, tuple[Any, Any]] = {}
+        self._counterparts: dict[tuple[int, Flags], tuple[Any, Any]] = {}
+        self._copies: dict[int, Any] = {}
         self._classes: dict[int, tuple[Any, tuple[Any, ...]]] = {}
         self._constants: dict[int, Any] = {}
         self._module_attributes: dict[tuple[int, str], tuple[Any, str]] = {}
@@ -512,7 +519,9 @@ class World:
         if known is None:
             known = self._identities[id(original)] = (original, _identity(original))
         self._note_pipeline(original._compiler.pipeline_class)
-        key = self._key(known[1], original.targetoptions)
+        # Where it was declared with types it was compiled at once, before any caller.
+        closed = known[1][-1] is not None
+        key = self._key(known[1], None if closed else original.targetoptions)
         found = self._clones.get(key)
         if found is None:
             found = self._dispatcher_like(original, self._variants.of(original.py_func, key))
@@ -547,9 +556,9 @@ class World:
             pipeline_class=counterpart._compiler.pipeline_class,
         )
 
-    def _key(self, identity: Identity, options: Mapping[str, Any]) -> Identity:
-        """Return what a counterpart is kept under."""
-        key = (*identity, self._effective_flags(options))
+    def _key(self, identity: Identity, options: Mapping[str, Any] | None) -> Identity:
+        """Return what a counterpart is kept under; no options: it inherits no flags."""
+        key = (*identity, () if options is None else self._effective_flags(options))
         if self._declared_return is not None and identity == self._declared_return[0]:
             # Numba keeps results by argument types alone; with another return type it is
             # another question.
@@ -573,11 +582,15 @@ class World:
             return self._root[1]
         if not isinstance(value, DUFunc | GUFunc | StencilFunc):
             return value
-        found = self._counterparts.get(id(value))
+        if id(value) in self._copies:
+            return value
+        # Kernels inherit flags as callees do, unless they were compiled where they were declared.
+        key = (id(value), () if _is_closed(value) else inherited_flags())
+        found = self._counterparts.get(key)
         if found is None:
             copy = self._copy_ufunc(value)
-            self._counterparts[id(value)] = found = (value, copy)
-            self._counterparts[id(copy)] = (copy, copy)
+            self._counterparts[key] = found = (value, copy)
+            self._copies[id(copy)] = copy
         return found[1]
 
     def _copy_ufunc(self, original: Any) -> Any:
@@ -595,8 +608,9 @@ class World:
                 targetoptions={k: v for k, v in kernel.targetoptions.items() if k != "cache"},
             )
         if original._frozen:
-            for cres in kernel.overloads.values():
-                copy.add(cres.signature)
+            with isolation.no_inherited_flags():
+                for cres in kernel.overloads.values():
+                    copy.add(cres.signature)
             copy.disable_compile()
         return copy
 
@@ -674,11 +688,12 @@ class World:
 
     def dispose(self) -> None:
         """Let go of what the garbage collector cannot: a ufunc's C part hides its references."""
-        for copy in {id(copy): copy for _, copy in self._counterparts.values()}.values():
+        for copy in self._copies.values():
             if isinstance(copy, DUFunc):
                 copy._dispatcher.overloads.clear()
                 vars(copy._dispatcher).clear()
             vars(copy).clear()
+        self._copies.clear()
         self._counterparts.clear()
 
     def _plain_root(self, job: CompileJob) -> WorldDispatcher:
@@ -799,6 +814,25 @@ def _copy_function(function: Any) -> Any:
     return copy
 
 
+def _is_closed(original: Any) -> bool:
+    """Tell whether a ufunc was compiled where it was declared; stencils take no flags at all."""
+    if isinstance(original, StencilFunc):
+        return True
+    return bool(original._frozen or (isinstance(original, GUFunc) and not original._is_dynamic))
+
+
+def _own_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return options whose compile leaves those of the user's as they are.
+
+    Numba takes items out of a dictionary of parallel options when it reads it, so that the next
+    compile does without them.
+    """
+    own = dict(options or {})
+    if isinstance(own.get("parallel"), dict):
+        own["parallel"] = ParallelOptions(dict(own["parallel"]))
+    return own
+
+
 def _copy_other(original: Any) -> Any:
     """Return a generalised ufunc or stencil of the current world, declared as the original is."""
     if isinstance(original, GUFunc):
@@ -811,9 +845,10 @@ def _copy_other(original: Any) -> Any:
             targetoptions=dict(builder.targetoptions),
             writable_args=builder.writable_args,
         )
-        if original._frozen or not original._is_dynamic:
-            for signature in builder._sigs:
-                copy.add(signature)
+        if _is_closed(original):
+            with isolation.no_inherited_flags():
+                for signature in builder._sigs:
+                    copy.add(signature)
         copy.build_ufunc()
         copy._frozen = original._frozen
         return copy
