@@ -9,14 +9,31 @@ from __future__ import annotations
 
 import enum
 import math
+import os
 import struct
-from types import ModuleType
+import sys
+from functools import partial
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 from numba import guvectorize, njit, typeof, types, vectorize
+from numba.core import cgutils, ir
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import FunctionPass, register_pass
+from numba.core.imputils import lower_builtin, lower_constant
+from numba.core.untyped_passes import IRProcessing
 from numba.experimental import jitclass
-from numba.extending import intrinsic, overload, register_jitable
+from numba.extending import (
+    intrinsic,
+    make_attribute_wrapper,
+    models,
+    overload,
+    register_jitable,
+    register_model,
+    type_callable,
+    typeof_impl,
+)
 
 import attack_programs
 from alloccheck import analyze, assume, oracle
@@ -274,6 +291,218 @@ def enumeration_of_one_name():
     return f, (types.int64,), lambda: space.update(Kind=made(5))
 
 
+def _chosen_by(decide):
+    """A function whose overload allocates when `decide` says so, with an implementation each."""
+
+    def chosen(x):
+        raise NotImplementedError
+
+    @overload(chosen)
+    def choose(x):
+        if decide():
+            return lambda x: np.ones(int(x)).sum()
+        return lambda x: x + 1.0
+
+    return lambda x: chosen(x), (F,)
+
+
+def choice_by_attribute_of_class():
+    class Settings:
+        allocating = False
+
+    return *_chosen_by(lambda: Settings.allocating), lambda: setattr(Settings, "allocating", True)
+
+
+def choice_by_attribute_of_base_class():
+    class Base:
+        allocating = False
+
+    class Settings(Base):
+        pass
+
+    return *_chosen_by(lambda: Settings.allocating), lambda: setattr(Base, "allocating", True)
+
+
+def choice_by_attribute_of_object():
+    settings = SimpleNamespace(allocating=False)
+    return *_chosen_by(lambda: settings.allocating), lambda: setattr(settings, "allocating", True)
+
+
+def choice_by_attribute_of_function():
+    def settings():
+        """Has an attribute."""
+
+    settings.allocating = False
+    return *_chosen_by(lambda: settings.allocating), lambda: setattr(settings, "allocating", True)
+
+
+def choice_by_method():
+    class Settings:
+        def allocating(self):
+            return False
+
+    one = Settings()
+    change = partial(setattr, Settings, "allocating", lambda self: True)
+    return *_chosen_by(lambda: one.allocating()), change
+
+
+def choice_by_function_in_dict():
+    decide, space = written("def f(): return mode", mode=0)
+    deciders = {"first": decide}
+    return *_chosen_by(lambda: deciders["first"]()), lambda: space.update(mode=1)
+
+
+def choice_by_long_list():
+    settings = [0] * 2000
+    return *_chosen_by(lambda: settings[1500]), lambda: settings.__setitem__(1500, 1)
+
+
+def choice_by_object_in_list():
+    class Quiet:
+        allocating = False
+
+        def __repr__(self):
+            return "quiet"
+
+    settings = [Quiet()]
+    return *_chosen_by(lambda: settings[0].allocating), lambda: setattr(
+        settings[0], "allocating", True
+    )
+
+
+def choice_by_environment():
+    change = partial(os.environ.__setitem__, "ALLOCCHECK_TEST_MODE", "1")
+    return *_chosen_by(lambda: os.environ.get("ALLOCCHECK_TEST_MODE")), change
+
+
+def choice_by_imported_module():
+    module = sys.modules["settings_of_test"] = ModuleType("settings_of_test")
+    module.allocating = False
+    decide, _ = written("def f():\n    from settings_of_test import allocating as a\n    return a")
+    return *_chosen_by(decide), lambda: setattr(module, "allocating", True)
+
+
+def lowering_of_extension():
+    value = {"factor": 2.0}
+
+    def scaled(x):
+        raise NotImplementedError
+
+    @type_callable(scaled)
+    def _type(context):
+        return lambda x: F
+
+    @lower_builtin(scaled, F)
+    def _lower(context, builder, signature, arguments):
+        return builder.fmul(arguments[0], context.get_constant(F, value["factor"]))
+
+    return lambda x: scaled(x), (F,), lambda: value.update(factor=3.0)
+
+
+def typing_of_extension():
+    value = {"result": F}
+
+    def same(x):
+        raise NotImplementedError
+
+    @type_callable(same)
+    def _type(context):
+        return lambda x: value["result"]
+
+    @lower_builtin(same, types.Any)
+    def _lower(context, builder, signature, arguments):
+        return context.cast(builder, arguments[0], F, signature.return_type)
+
+    return lambda x: same(x), (F,), lambda: value.update(result=types.float32)
+
+
+class Constant:
+    """An object that an extension makes a constant of."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+class ConstantType(types.Type):
+    def __init__(self):
+        super().__init__("Constant of test_attacks")
+
+
+@typeof_impl.register(Constant)
+def _typeof_constant(value, context):
+    return ConstantType()
+
+
+@register_model(ConstantType)
+class _ConstantModel(models.StructModel):
+    def __init__(self, manager, declared):
+        super().__init__(manager, declared, [("value", F)])
+
+
+@lower_constant(ConstantType)
+def _lower_constant(context, builder, declared, value):
+    struct = cgutils.create_struct_proxy(declared)(context, builder)
+    struct.value = context.get_constant(F, value.value)
+    return struct._getvalue()
+
+
+make_attribute_wrapper(ConstantType, "value", "value")
+
+
+def constant_of_extension():
+    one = Constant(2.0)
+    return lambda x: x * one.value, (F,), lambda: setattr(one, "value", 3.0)
+
+
+def attribute_by_text():
+    module = ModuleType("module")
+    module.size = 2.0
+    f, _ = written("def f(x): return x * getattr(module, 'size')", module=module)
+    return f, (F,), lambda: setattr(module, "size", 3.0)
+
+
+def attribute_by_text_of_caller():
+    module = ModuleType("module")
+    module.size = 2.0
+    read, _ = written("def f(name, x): return x * getattr(module, name)", module=module)
+    helper = njit(read)
+    return lambda x: helper("size", x), (F,), lambda: setattr(module, "size", 3.0)
+
+
+def decision_to_inline():
+    settings = SimpleNamespace(inline=True)
+    helper = njit(inline=lambda *_: settings.inline)(clean)
+    return lambda x: helper(x) + helper(x + 1.0), (F,), lambda: setattr(settings, "inline", False)
+
+
+def compiler_pass():
+    settings = {}
+
+    @register_pass(mutates_CFG=False, analysis_only=False)
+    class Replace(FunctionPass):
+        _name = "replace_constants_of_test_attacks"
+
+        def __init__(self):
+            super().__init__()
+
+        def run_pass(self, state):
+            for block in state.func_ir.blocks.values():
+                for one in block.find_insts(ir.Assign):
+                    if isinstance(one.value, ir.Const) and one.value.value == 2.0 and settings:
+                        one.value = ir.Const(settings["instead"], one.loc)
+            return bool(settings)
+
+    class Pipeline(CompilerBase):
+        def define_pipelines(self):
+            manager = DefaultPassBuilder.define_nopython_pipeline(self.state)
+            manager.add_pass_after(Replace, IRProcessing)
+            manager.finalize()
+            return [manager]
+
+    helper = njit(pipeline_class=Pipeline)(lambda x: x * 2.0)
+    return lambda x: helper(x), (F,), lambda: settings.update(instead=3.0)
+
+
 CHANGES = [
     code,
     code_of_helper,
@@ -297,6 +526,23 @@ CHANGES = [
     cell_of_closure,
     locals_of_helper,
     enumeration_of_one_name,
+    choice_by_attribute_of_class,
+    choice_by_attribute_of_base_class,
+    choice_by_attribute_of_object,
+    choice_by_attribute_of_function,
+    choice_by_method,
+    choice_by_function_in_dict,
+    choice_by_long_list,
+    choice_by_object_in_list,
+    choice_by_environment,
+    choice_by_imported_module,
+    lowering_of_extension,
+    typing_of_extension,
+    constant_of_extension,
+    attribute_by_text,
+    attribute_by_text_of_caller,
+    decision_to_inline,
+    compiler_pass,
 ]
 
 WITHOUT_ALLOCATION = {
@@ -306,6 +552,13 @@ WITHOUT_ALLOCATION = {
     sign_of_nan,
     locals_of_helper,
     enumeration_of_one_name,
+    lowering_of_extension,
+    typing_of_extension,
+    constant_of_extension,
+    attribute_by_text,
+    attribute_by_text_of_caller,
+    decision_to_inline,
+    compiler_pass,
 }
 """Changes that make other code, which is proved all the same."""
 
@@ -325,6 +578,7 @@ def answer(f, signature):
 
 @pytest.mark.parametrize("attack", CHANGES, ids=lambda one: one.__name__)
 def test_what_was_changed_is_compiled_anew(attack, monkeypatch):
+    monkeypatch.setenv("ALLOCCHECK_TEST_MODE", "")
     f, signature, change = attack()
     first = answer(f, signature)
     assert first[0]

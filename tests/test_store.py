@@ -292,6 +292,43 @@ def test_stale_code_is_never_brought_back(change, program, kept):
     assert len(Storage(kept).keys()) == 2
 
 
+BY_TEXT = """
+from numba import literal_unroll, njit
+import settings_by_text
+
+NAME = "size"
+
+def of_global(x):
+    return getattr(settings_by_text, NAME) * x
+
+def in_turn(x):
+    total = 0.0
+    for name in literal_unroll(("size", "step")):
+        total += getattr(settings_by_text, name) * x
+    return total
+
+@njit
+def read(name, x):
+    return getattr(settings_by_text, name) * x
+
+def of_caller(x):
+    return read("size", x)
+"""
+
+
+@pytest.mark.parametrize("name", ["of_global", "in_turn", "of_caller"])
+def test_what_is_read_by_text_is_part_of_the_question(name, tmp_path, kept, monkeypatch):
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    settings = imported(tmp_path, "settings_by_text", "size = 2.0\nstep = 1.0")
+    function = getattr(imported(tmp_path, "reads_by_text", BY_TEXT), name)
+    before = check_allocs("float64(float64)", store=kept)(function)
+    again = check_allocs("float64(float64)", store=kept)(function)
+    assert state(again) == "loaded", reason(again)
+    settings.size = 5.0
+    after = check_allocs("float64(float64)", store=kept)(function)
+    assert (state(after), after(1.0) - before(1.0)) == ("written", 3.0)
+
+
 OPTIONS = {
     "fastmath": {"fastmath": True},
     "a set of fastmath flags": {"fastmath": {"nnan", "ninf"}},

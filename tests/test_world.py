@@ -494,6 +494,56 @@ def test_flags_that_meet_in_one_world_stay_apart():
             checked(1.0, 0.0, False)
 
 
+@pytest.mark.parametrize(
+    "kept", [pytest.param("1", id="kept world"), pytest.param("0", id="fresh world")]
+)
+def test_the_kernel_of_a_ufunc_has_the_flags_of_each_caller(kept, monkeypatch):
+    monkeypatch.setenv(canonical.SWITCH, kept)
+    canonical.shared.clear()
+    ufunc = vectorize(lambda x, y: (x + y) - x)
+    loose, careful = njit(fastmath=True)(lambda x, y: ufunc(x, y)), njit(lambda x, y: ufunc(x, y))
+    analyze(loose, "(float64, float64)")
+    assert hermetic(careful)(1e20, 1.0) == 0.0
+    assert hermetic(lambda x, y: (loose(x, y), careful(x, y)))(1e20, 1.0) == (1.0, 0.0)
+    assert hermetic(lambda x, y: (careful(x, y), loose(x, y)))(1e20, 1.0) == (0.0, 1.0)
+
+
+def _of_declared_ufunc(x, y):
+    return DECLARED_UFUNC(x, y)
+
+
+def _of_declared_function(x, y):
+    return DECLARED(x, y)
+
+
+DECLARED = njit("float64(float64, float64)")(lambda x, y: (x + y) - x)
+DECLARED_UFUNC = vectorize(["float64(float64, float64)"])(lambda x, y: (x + y) - x)
+
+
+@pytest.mark.parametrize("function", [_of_declared_function, _of_declared_ufunc])
+def test_what_was_declared_with_its_types_inherits_nothing(function):
+    # Numba compiles it where it is declared, before there is a caller.
+    assert njit(fastmath=True)(function)(1e20, 1.0) == 0.0
+    assert hermetic(fastmath=True)(function)(1e20, 1.0) == 0.0
+
+
+def test_what_was_declared_with_its_types_raises_under_every_caller():
+    divide = njit("float64(float64, float64)")(lambda x, y: x / y)
+    with pytest.raises(ZeroDivisionError):
+        hermetic(error_model="numpy")(lambda x, y: divide(x, y))(1.0, 0.0)
+
+
+def test_parallel_options_stay_as_they_were():
+    options = {"fusion": False, "prange": True}
+    function = njit(parallel=options)(lambda x: (x + 1.0).sum())
+    answers = [
+        analyze(function, "(float64[::1],)").certificate.digest,
+        analyze(lambda x: function(x), "(float64[::1],)").certificate.digest,
+    ]
+    assert options == {"fusion": False, "prange": True}
+    assert answers[0] == analyze(function, "(float64[::1],)").certificate.digest
+
+
 def test_sixteen_threads_checking_overlapping_functions():
     first, second = njit(lambda x: api(x) * 3), njit(lambda x: callee(x) * 5)
     functions = [

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from alloccheck.compile import dumps
-from alloccheck.compile.captures import class_fingerprint, function_fingerprint, looks_recursive
+from alloccheck.compile.captures import looks_recursive
+from alloccheck.compile.extensions import Extensions, Registration
+from alloccheck.compile.frozen import Reach
 from alloccheck.compile.job import CompileJob, Configuration
 from alloccheck.compile.recursion import RoundLost, RoundRecursion
+from alloccheck.compile.sources import Source
 from alloccheck.compile.world import FunctionVariants, World
-
-# isort: split
-from numba.core.types import ClassType
 
 SWITCH = "ALLOCCHECK_CANONICAL_CACHE"
 """Environment variable; ``0`` makes every compile start from an empty world."""
@@ -54,8 +54,11 @@ class CanonicalCache:
         self._limit = function_limit
         self._world: World | None = None
         self._configuration: Configuration | None = None
-        self._fingerprints: dict[int, tuple[Any, tuple[Any, ...]]] = {}
+        self._fingerprints: dict[tuple[Any, ...], tuple[Source, Any]] = {}
         self._declarations: tuple[int, ...] = ()
+        self._extensions = Extensions()
+        self._registered: tuple[tuple[int, ...], list[Registration]] = ((), [])
+        self._reach = Reach()
         self._recursive: set[int] = set()
         self._busy = threading.Lock()
 
@@ -70,6 +73,7 @@ class CanonicalCache:
             self._world.dispose()
         self._world = None
         self._fingerprints = {}
+        self._reach = Reach()
 
     def functions(self) -> int:
         """Return the number of compiled functions that are kept."""
@@ -131,6 +135,11 @@ class CanonicalCache:
             world.dispose()
             self.clear()
             return None
+        if world.transformed:
+            # A pass of somebody else's may look at anything, and nobody knows at what.
+            world.dispose()
+            self.clear()
+            return result
         world.rest()
         self._remember(world)
         self._world, self._configuration = world, configuration
@@ -142,20 +151,29 @@ class CanonicalCache:
             return False
         if self.functions() > self._limit or world.declarations() != self._declarations:
             return False
-        return all(known == _fingerprint(one) for one, known in self._fingerprints.values())
+        return all(known == one.fingerprint() for one, known in self._fingerprints.values())
 
     def _remember(self, world: World) -> None:
         self._declarations = world.declarations()
-        for one in world.sources():
-            if id(one) not in self._fingerprints:
-                self._fingerprints[id(one)] = (one, _fingerprint(one))
+        sources = list(world.sources())
+        new = [one for one in sources if one.key not in self._fingerprints]
+        registered = self._registrations()
+        if registered:
+            # Their functions run while Numba compiles, and may look at anything.
+            functions = [(one.of, False) for one in new if one.kind == "compiled"]
+            choosers = [(one, True) for one in world.choosers()]
+            self._reach.add([*functions, *choosers], world.types_met(), registered)
+        runs, reached = self._reach.inlined, self._reach.functions
+        new += (Source(reached[one], "running") for one in runs)
+        for one in new:
+            if one.key not in self._fingerprints:
+                self._fingerprints[one.key] = (one, one.fingerprint())
 
-
-def _fingerprint(source: Any) -> tuple[Any, ...]:
-    """Return the key of a Python function, or of the type of a jitclass."""
-    if isinstance(source, ClassType):
-        return class_fingerprint(source)
-    return function_fingerprint(source)
+    def _registrations(self) -> list[Registration]:
+        """Return what others registered with Numba; they are searched for anew if any came."""
+        if self._registered[0] != self._declarations:
+            self._registered = (self._declarations, list(self._extensions.readable()))
+        return self._registered[1]
 
 
 shared = CanonicalCache()

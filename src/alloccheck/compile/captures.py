@@ -6,6 +6,7 @@ whether the values are still the ones that were frozen.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import weakref
 from collections.abc import Callable, Iterator
@@ -58,7 +59,7 @@ def captured_values(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     >>> [path for path, _ in captured_values(lambda x: x + size)]
     ['global size']
     """
-    names = sorted(_names(function.__code__))
+    names = sorted(names_read(function))
     scope = function.__globals__
     builtins = scope.get("__builtins__", {})
     builtin_names = vars(builtins) if isinstance(builtins, ModuleType) else builtins
@@ -75,13 +76,76 @@ def captured_values(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
         yield from _with_attributes(f"closure {name}", value, names)
 
 
-def _names(code: CodeType) -> set[str]:
-    """Return the names that code looks up, in nested functions too."""
-    found = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            found |= _names(constant)
-    return found
+BY_TEXT = frozenset({"getattr", "hasattr"})
+"""Builtins that look names up that are given as text."""
+
+
+def names_read(function: Callable[..., Any]) -> set[str]:
+    """Return the names that a function looks up, in nested functions too.
+
+    Parameters
+    ----------
+    function : Callable
+        A Python function.
+
+    Returns
+    -------
+    set of str
+        Where ``getattr`` is among them also all text that it may be given: constants, defaults,
+        and captured values.
+
+    Examples
+    --------
+    >>> sorted(names_read(lambda m: getattr(m, "size") + m.step))
+    ['getattr', 'size', 'step']
+    """
+    names = set(names_of(function.__code__))
+    if names & BY_TEXT:
+        cells = function.__closure__ or ()
+        for one in (
+            *(function.__globals__.get(name) for name in names),
+            *(attribute(cell, "cell_contents") for cell in cells),
+            *(function.__defaults__ or ()),
+            *(function.__kwdefaults__ or {}).values(),
+        ):
+            names |= texts_in(one)
+    return names
+
+
+@functools.lru_cache(maxsize=4096)
+def names_of(code: CodeType) -> frozenset[str]:
+    """Return the names that code looks up, also by ``getattr`` with a constant.
+
+    Parameters
+    ----------
+    code : code
+        Nested functions count as well.
+    """
+    found: set[str] = set()
+    constants: list[Any] = []
+    waiting = [code]
+    for one in waiting:
+        found.update(one.co_names)
+        constants += one.co_consts
+        waiting += [x for x in one.co_consts if isinstance(x, CodeType)]
+    if found & BY_TEXT:
+        for constant in constants:
+            found |= texts_in(constant)
+    return frozenset(found)
+
+
+def texts_in(value: Any) -> set[str]:
+    """Return a value if it is text, and what is text in a tuple.
+
+    Parameters
+    ----------
+    value : object
+    """
+    if type(value) is str:
+        return {value}
+    if is_a(value, tuple | frozenset):
+        return {text for one in value for text in texts_in(one)}
+    return set()
 
 
 def _with_attributes(

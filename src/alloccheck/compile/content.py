@@ -6,6 +6,10 @@ object. No code of the object's is run to find out what is in it.
 
 from __future__ import annotations
 
+import argparse
+import array
+import collections
+import contextvars
 import functools
 import os
 import types as python_types
@@ -22,6 +26,12 @@ from numba.core.dispatcher import Dispatcher
 _MOST = 2_000
 """Objects that one key is made of; what is behind them is told by identity."""
 _FUNCTIONS: tuple[Any, ...] = (python_types.FunctionType, staticmethod, classmethod, property)
+_OPEN: tuple[Any, ...] = (
+    python_types.SimpleNamespace,
+    argparse.Namespace,
+    collections.UserDict,
+)
+"""Classes of the standard library whose instances are nothing but what others put into them."""
 _ENVIRONMENT = (os.environ, os.getenv)
 _OURS = ("ALLOCCHECK_AUDIT", "PYTHONPATH")
 """Variables that an audit sets while the program runs."""
@@ -53,7 +63,7 @@ class Content:
         if is_a(value, Dispatcher):
             # It gets its signatures, and is closed, after its first compile.
             return Same(value)
-        parts = list(_parts(value))
+        parts = list(parts_of(value))
         if not parts and not is_a(value, list | set | dict):
             return fingerprint(value)
         if id(value) in self._seen or len(self._seen) >= _MOST:
@@ -90,8 +100,13 @@ def functions_in(value: Any) -> Iterator[Any]:
         yield wrapped
 
 
-def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield what a value is made of, each with its name; nothing where it is told as a whole."""
+def parts_of(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield what a value is made of, each with its name; nothing where it is told as a whole.
+
+    Parameters
+    ----------
+    value : object
+    """
     if is_a(value, tuple | list):
         yield from enumerate(value)
     elif is_a(value, dict):
@@ -109,9 +124,19 @@ def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
     elif is_a(value, type):
         if not is_trusted_module(str(value.__module__)):
             for name, one in sorted(vars(value).items()):
-                if not is_a(one, _FUNCTIONS) and not name.startswith(("__", "_abc_")):
+                if is_a(one, _FUNCTIONS) or not name.startswith(("__", "_abc_")):
                     yield name, one
-    elif not (is_a(value, types.Type) or is_trusted_module(str(type(value).__module__))):
+            yield from (("base", one) for one in value.__bases__)
+    elif is_a(value, collections.deque):
+        yield from enumerate(value)
+    elif is_a(value, bytearray | array.array):
+        yield "content", bytes(value)
+    elif is_a(value, contextvars.ContextVar):
+        yield "value", value.get(None)
+    elif is_a(value, _OPEN) or not (
+        is_a(value, types.Type) or is_trusted_module(str(type(value).__module__))
+    ):
+        yield "class", type(value)
         yield from _attributes(value)
 
 

@@ -98,6 +98,14 @@ class WorldTypingContext(typing.Context):  # type: ignore[misc]
             return
         super().insert_global(gv, gty)
 
+    def resolve_value_type(self, val: Any) -> Any:
+        self._world.note_constant(val)
+        return super().resolve_value_type(val)
+
+    def resolve_module_constants(self, typ: Any, attr: str) -> Any:
+        self._world.note_module_attribute(typ.pymod, attr)
+        return super().resolve_module_constants(typ, attr)
+
     def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
         if isinstance(func, types.RecursiveCall):
             # Reached only while a partial return type is computed, where Numba would give up.
@@ -467,6 +475,7 @@ class WorldContext(cpu.CPUContext):  # type: ignore[misc]
     def get_constant_generic(self, builder: Any, ty: Any, val: Any) -> Any:
         # Large arrays are captured by address: whoever keeps the code must keep the value.
         self._world.pin(val)
+        self._world.note_constant(val)
         if isinstance(ty, types.FunctionType) and isinstance(val, Dispatcher):
             # Numba leaves the address to the first call, which would ask the user's dispatcher.
             return choices.pointer(self, builder, self._world.clone(val), val, ty)

@@ -7,6 +7,7 @@ are still the same.
 from __future__ import annotations
 
 import dis
+import functools
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
@@ -19,10 +20,11 @@ from alloccheck.compile.captures import (
     captured_values,
     class_fingerprint,
     fingerprint,
+    names_of,
 )
-from alloccheck.compile.content import Content, functions_in
-from alloccheck.compile.extensions import Extensions
-from alloccheck.compile.identity import imported_by, names_of
+from alloccheck.compile.content import Content, functions_in, parts_of
+from alloccheck.compile.extensions import Extensions, Registration
+from alloccheck.compile.identity import imported_by
 from alloccheck.compile.job import Configuration
 from alloccheck.compile.origin import attribute, is_a, is_of_libraries
 from alloccheck.compile.provenance import functions_of_type
@@ -34,6 +36,9 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
 from numba.np.ufunc.dufunc import DUFunc
 from numba.np.ufunc.gufunc import GUFunc
+
+_MOST = 20_000
+"""Containers and objects whose content is searched for functions."""
 
 _CLASSES = types.ClassInstanceType | types.ClassType
 
@@ -116,7 +121,8 @@ def frozen_by(function: Callable[..., Any], argument_types: Iterable[Any] = ()) 
     argument_types : iterable of numba types
         What it is compiled for: some types carry functions.
     """
-    reach = _Reach(function, argument_types)
+    reach = Reach()
+    reach.add([(function, False)], argument_types, list(_extensions.readable()))
     return Frozen(
         tuple(
             (one, tuple(_values(one, runs=number in reach.inlined)))
@@ -128,21 +134,40 @@ def frozen_by(function: Callable[..., Any], argument_types: Iterable[Any] = ()) 
     )
 
 
-class _Reach:
+class Reach:
     """All that a compile may lead to, by what functions capture and types carry."""
 
-    def __init__(self, function: Callable[..., Any], argument_types: Iterable[Any]) -> None:
+    def __init__(self) -> None:
         self.functions: dict[int, FunctionType] = {}
         self.inlined: set[int] = set()
         self.classes: dict[int, Any] = {}
         self._met: dict[int, Any] = {}
         self._types: dict[int, Any] = {}
-        self._tuples: dict[tuple[int, bool], Any] = {}
+        self._parts: dict[tuple[int, bool], Any] = {}
         # With each whether it runs while Numba compiles, as all does that is reached from there.
-        self._waiting: list[tuple[Any, bool]] = [(function, False)]
+        self._waiting: list[tuple[Any, bool]] = []
+
+    def add(
+        self,
+        roots: Iterable[tuple[Any, bool]],
+        argument_types: Iterable[Any],
+        registered: Iterable[Registration],
+    ) -> None:
+        """Follow what functions and types lead to.
+
+        Parameters
+        ----------
+        roots : iterable of (object, bool)
+            Functions, and for each whether it runs while Numba compiles.
+        argument_types : iterable of numba types
+            Some carry functions.
+        registered : iterable of Registration
+            What others registered with Numba.
+        """
+        self._waiting += roots
         self._meet_types(list(argument_types))
         self._follow()
-        self._registered()
+        self._registered(list(registered))
 
     def _follow(self) -> None:
         while self._waiting:
@@ -167,9 +192,8 @@ class _Reach:
                 self._waiting.append((one.dispatcher, False))
             waiting += vars(one).values()
 
-    def _registered(self) -> None:
+    def _registered(self, waiting: list[Registration]) -> None:
         """Meet what others registered with Numba about what was met: it runs in every compile."""
-        waiting = list(_extensions.readable())
         while True:
             later = []
             for one in waiting:
@@ -185,7 +209,10 @@ class _Reach:
     def _meet(self, value: Any, runs: bool) -> None:
         self._meet_class(value if is_a(value, type) else type(value))
         if is_a(value, Dispatcher):
-            runs = runs or value.targetoptions.get("inline", "never") != "never"
+            inline = value.targetoptions.get("inline", "never")
+            runs = runs or inline != "never"
+            if is_a(inline, FunctionType):
+                self._waiting.append((inline, True))
             value = value.py_func
         elif is_a(value, _Intrinsic):
             value, runs = value._defn, True
@@ -197,8 +224,7 @@ class _Reach:
         elif is_a(value, CFunc):
             value = value._pyfunc
         elif is_a(value, tuple):
-            if (id(value), runs) not in self._tuples:
-                self._tuples[id(value), runs] = value
+            if self._is_new(value, runs):
                 self._waiting += ((one, runs) for one in value)
         elif is_a(value, types.Type):
             self._meet_types([value])
@@ -206,8 +232,17 @@ class _Reach:
             self._meet_types([class_type, class_type.instance_type])
         elif runs:
             self._waiting += ((one, True) for one in functions_in(value))
+            if not is_a(value, FunctionType) and self._is_new(value, runs):
+                self._waiting += ((one, True) for _, one in parts_of(value))
         if is_a(value, FunctionType) and not is_of_libraries(value):
             self._function(value, runs)
+
+    def _is_new(self, value: Any, runs: bool) -> bool:
+        """Tell whether the parts of a value are still to be met; of so many and no more."""
+        if (id(value), runs) in self._parts or len(self._parts) >= _MOST:
+            return False
+        self._parts[id(value), runs] = value
+        return True
 
     def _function(self, function: FunctionType, runs: bool) -> None:
         known = id(function) in self.functions
@@ -251,6 +286,29 @@ def _values(function: FunctionType, *, runs: bool) -> Iterator[tuple[str, Any]]:
         yield from ((path, key(one)) for path, one in _imported(function))
 
 
+def running_key(function: FunctionType) -> tuple[Any, ...]:
+    """Return a key of all that a function may look at that runs while Numba compiles.
+
+    Parameters
+    ----------
+    function : function
+        Such as one that chooses an overload.
+
+    Examples
+    --------
+    >>> class Settings:
+    ...     fast = False
+    >>> def choose(x):
+    ...     return Settings.fast
+    >>> choose.__globals__["Settings"] = Settings
+    >>> before = running_key(choose)
+    >>> Settings.fast = True
+    >>> running_key(choose) == before
+    False
+    """
+    return tuple(_values(function, runs=True))
+
+
 def _imported(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """Yield what a function may read of the modules that it imports when it runs."""
     names = sorted(names_of(function.__code__))
@@ -263,7 +321,8 @@ def _imported(function: FunctionType) -> Iterator[tuple[str, Any]]:
             yield from ((f"imported {path}.{name}", own[name]) for name in names if name in own)
 
 
-def _names_read(code: CodeType) -> set[str]:
+@functools.lru_cache(maxsize=4096)
+def _names_read(code: CodeType) -> frozenset[str]:
     """Return the globals that code reads; attributes of the same name are something else."""
     found = {
         one.argval
@@ -273,7 +332,7 @@ def _names_read(code: CodeType) -> set[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             found |= _names_read(constant)
-    return found
+    return frozenset(found)
 
 
 def _key(value: Any) -> Any:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from alloccheck.compile import typecodes
-from alloccheck.compile.captures import ASSUMPTION_ATTRIBUTE
+from alloccheck.compile.captures import ASSUMPTION_ATTRIBUTE, BY_TEXT, names_of
 from alloccheck.compile.disjoint import base_pipeline, disjoint_names
 from alloccheck.compile.origin import attribute, is_a, is_foreign, is_trusted_module
 from alloccheck.errors import Unstorable
@@ -57,6 +57,8 @@ class Identity:
         self._functions: dict[int, tuple[int, Any]] = {}
         self._pending: list[Callable[..., Any]] = []
         self._names: dict[str, None] = {}
+        self._texts: set[str] = set()
+        """All text met: names of attributes where any function uses ``getattr``."""
         self._modules: dict[int, tuple[str, Any]] = {}
         """And functions that have attributes."""
         self._met: dict[int, Any] = {}
@@ -78,6 +80,8 @@ class Identity:
         Unstorable
             When it has no code.
         """
+        if is_a(type_, types.StringLiteral):
+            self._texts.add(type_.literal_value)
         self.text("type", repr(typecodes.encode(type_)))
 
     def options(self, options: Any, path: str = "option") -> None:
@@ -244,13 +248,16 @@ class Identity:
     def _attributes_of_modules(self) -> None:
         """Add what any name used anywhere means as an attribute of any module that is reached.
 
-        A module may travel: through a call's result, or ``getattr``.
+        A module may travel: through a call's result, or ``getattr``, and so may a name.
         """
         while True:
+            names = set(self._names)
+            if names & BY_TEXT:
+                names |= self._texts
             waiting = [
                 (path, module, name)
                 for path, module in list(self._modules.values())
-                for name in sorted(self._names)
+                for name in sorted(names)
                 if (id(module), name) not in self._done
             ]
             if not waiting and not self._pending:
@@ -287,6 +294,8 @@ class Identity:
             self.text("member", value.name)
         elif type(value) in _PLAIN:
             self.text(type(value).__name__, repr(value))
+            if type(value) is str:
+                self._texts.add(value)
         elif type(value) is float:
             self.text("float", struct.pack("<d", value).hex())
         elif type(value) is complex:
@@ -501,17 +510,4 @@ def imported_by(function: Any) -> set[str]:
                     found.add(name)
             elif instruction.opname != "EXTENDED_ARG":
                 before = [before[1], instruction.argval]
-    return found
-
-
-def names_of(code: python_types.CodeType) -> set[str]:
-    """Return the names that code looks up, also by ``getattr`` with a constant."""
-    found: set[str] = set()
-    waiting: list[Any] = [code]
-    for one in waiting:
-        found.update(one.co_names)
-        waiting += [x for x in one.co_consts if isinstance(x, python_types.CodeType)]
-    if "getattr" in found:
-        for one in waiting:
-            found.update(x for x in one.co_consts if isinstance(x, str))
     return found

@@ -102,7 +102,7 @@ def inherited_flags() -> tuple[tuple[str, str], ...]:
 
 @contextlib.contextmanager
 def no_inherited_flags() -> Iterator[None]:
-    """Compile something that was not compiled for its caller: it inherits none of its flags."""
+    """Compile as if no caller had asked for it, as what is declared with its types is."""
     stack = targetconfig._FlagsStack()._stack
     saved = stack[:]
     stack.clear()

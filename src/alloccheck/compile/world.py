@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types as python_types
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from alloccheck.compile import isolation
@@ -20,11 +20,13 @@ from alloccheck.compile.contexts import (
     WorldTypingContext,
     runtime_library,
 )
+from alloccheck.compile.disjoint import base_pipeline
 from alloccheck.compile.interrupts import safe_point
 from alloccheck.compile.isolation import TARGET, HermeticCPU, hermetic_target, inherited_flags
 from alloccheck.compile.job import CompileJob
-from alloccheck.compile.origin import is_of_libraries
+from alloccheck.compile.origin import is_of_libraries, is_trusted_module
 from alloccheck.compile.recursion import NothingKnown, RoundRecursion
+from alloccheck.compile.sources import Source
 from alloccheck.errors import InterpreterRefused, Refused
 
 # isort: split
@@ -33,6 +35,7 @@ from numba.core import target_extension as te
 from numba.core.ccallback import CFunc
 from numba.core.compiler import Compiler
 from numba.core.compiler import Flags as CompilerFlags
+from numba.core.cpu_options import ParallelOptions
 from numba.core.decorators import jit
 from numba.core.runtime import rtsys
 from numba.core.typing import templates
@@ -156,7 +159,8 @@ class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
         self._unfinished: dict[tuple[Any, ...], _UnfinishedEntry] = {}
         self._compiling: set[tuple[Any, ...]] = set()
         self._returning: dict[Any, WorldDispatcher] = {}
-        super().__init__(py_func, locals=locals, targetoptions=targetoptions, **arguments)
+        own = _own_options(targetoptions)
+        super().__init__(py_func, locals=locals, targetoptions=own, **arguments)
         plain: Any = self._compiler
         self._compiler: Any = _WorldFunctionCompiler(
             plain.py_func,
@@ -179,11 +183,15 @@ class WorldDispatcher(dispatcher.Dispatcher):  # type: ignore[misc]
         outermost = arguments not in self._compiling
         self._compiling.add(arguments)
         try:
-            with isolation.own_location():
+            with isolation.own_location(), self._flags_of_caller():
                 return super().compile(sig)
         finally:
             if outermost:
                 self._compiling.discard(arguments)
+
+    def _flags_of_caller(self) -> AbstractContextManager[None]:
+        """Inherit the flags of who needs it, unless it was compiled where it was declared."""
+        return nullcontext() if self.declared is None else isolation.no_inherited_flags()
 
     def get_function_type(self) -> Any:
         """Return the type of this function as a value, None unless one signature is declared."""
@@ -368,8 +376,13 @@ class World:
         # Not the originals: a kept world must not keep users' dispatchers. `FunctionVariants` keeps
         # their functions, whose identity is in the key.
         self._clones: dict[Identity, WorldDispatcher] = {}
-        self._counterparts: dict[int, tuple[Any, Any]] = {}
+        self._counterparts: dict[tuple[int, Flags], tuple[Any, Any]] = {}
+        self._copies: dict[int, Any] = {}
         self._classes: dict[int, tuple[Any, tuple[Any, ...]]] = {}
+        self._constants: dict[int, Any] = {}
+        self._module_attributes: dict[tuple[int, str], tuple[Any, str]] = {}
+        self.transformed = False
+        """Whether passes of somebody else's took part, which may look at anything."""
         self.root: WorldDispatcher
         """Counterpart of the function that the present job is about."""
         self._root: tuple[Any, WorldDispatcher] | None = None
@@ -417,31 +430,58 @@ class World:
         """Return a key that changes when overloads or lowerings are registered with Numba."""
         return self.target_context.declarations()
 
-    def sources(self) -> Iterator[Any]:
+    def sources(self) -> Iterator[Source]:
         """Yield all that could be changed by a user and that this world's code was made of.
 
         Python functions that are not Numba's own: those compiled here, kernels of ufuncs, and
-        those that chose an overload's implementation. And the types of jitclasses.
+        those that chose an overload's implementation. The types of jitclasses, objects that
+        extensions made constants of, and what was read of modules.
         """
         for one in self.dispatchers:
             if is_of_libraries(one.py_func):
                 continue
             # One that is inlined has no overloads, but what it calls may have changed as well.
-            yield from plain_functions(one.py_func)
+            yield from map(Source, plain_functions(one.py_func))
             for result in one.overloads.values():
                 if id(result) not in self._classes:
                     self._classes[id(result)] = (result, _class_types(result))
-                yield from self._classes[id(result)][1]
+                yield from map(Source, self._classes[id(result)][1])
         for original, _ in self._counterparts.values():
             if isinstance(original, DUFunc):
-                yield original._dispatcher.py_func
+                yield Source(original._dispatcher.py_func)
             elif isinstance(original, GUFunc):
-                yield original.gufunc_builder.py_func
+                yield Source(original.gufunc_builder.py_func)
+        for chooser in self.choosers():
+            yield from map(Source, plain_functions(chooser))
+        for value in self._constants.values():
+            yield Source(value, "constant")
+        for module, name in self._module_attributes.values():
+            yield Source(module, "attribute", name)
+
+    def choosers(self) -> Iterator[Any]:
+        """Yield the functions of the user's that chose implementations of overloads here."""
         for template, _ in self.memory.class_dicts:
             for name in ("_overload_func", "_definition_func"):
                 chooser = getattr(template, name, None)
                 if isinstance(chooser, python_types.FunctionType) and not is_of_libraries(chooser):
-                    yield from plain_functions(chooser)
+                    yield chooser
+
+    def types_met(self) -> Iterator[Any]:
+        """Yield the types of arguments and results of what was compiled here."""
+        for one in self.dispatchers:
+            for result in one.overloads.values():
+                yield from result.signature.args
+                yield result.signature.return_type
+
+    def note_constant(self, value: Any) -> None:
+        """Remember an object that an extension of Numba's may turn into a constant."""
+        if not is_trusted_module(str(type(value).__module__)):
+            self._constants[id(value)] = value
+
+    def note_module_attribute(self, module: Any, name: str) -> None:
+        """Remember that something was read of a module, under whatever name it was reached."""
+        if not is_trusted_module(module.__name__):
+            self._module_attributes[id(module), name] = (module, name)
 
     # --- counterparts -------------------------------------------------------------------------
 
@@ -484,13 +524,20 @@ class World:
         known = self._identities.get(id(original))
         if known is None:
             known = self._identities[id(original)] = (original, _identity(original))
-        key = self._key(known[1], original.targetoptions)
+        self._note_pipeline(original._compiler.pipeline_class)
+        # Where it was declared with types it was compiled at once, before any caller.
+        closed = known[1][-1] is not None
+        key = self._key(known[1], None if closed else original.targetoptions)
         found = self._clones.get(key)
         if found is None:
             found = self._dispatcher_like(original, self._variants.of(original.py_func, key))
             # Declared before it is compiled: a cycle must find it.
             self._clones[key] = found
         return found
+
+    def _note_pipeline(self, pipeline: Any) -> None:
+        if base_pipeline(pipeline) not in (None, Compiler):
+            self.transformed = True
 
     def _dispatcher_like(self, original: Any, function: Any) -> WorldDispatcher:
         options = {k: v for k, v in original.targetoptions.items() if k != "cache"}
@@ -518,6 +565,7 @@ class World:
         """
         function, options = original._pyfunc, _callback_options(original)
         compiler, declared = original._compiler, original._sig
+        self._note_pipeline(compiler.pipeline_class)
         identity = (
             *_question(function, options, compiler.locals),
             compiler.pipeline_class,
@@ -548,9 +596,9 @@ class World:
             pipeline_class=counterpart._compiler.pipeline_class,
         )
 
-    def _key(self, identity: Identity, options: Mapping[str, Any]) -> Identity:
-        """Return what a counterpart is kept under."""
-        key = (*identity, self._effective_flags(options))
+    def _key(self, identity: Identity, options: Mapping[str, Any] | None) -> Identity:
+        """Return what a counterpart is kept under; no options: it inherits no flags."""
+        key = (*identity, () if options is None else self._effective_flags(options))
         if self._declared_return is not None and identity == self._declared_return[0]:
             # Numba keeps results by argument types alone; with another return type it is
             # another question.
@@ -574,11 +622,15 @@ class World:
             return self._root[1]
         if not isinstance(value, DUFunc | GUFunc | StencilFunc):
             return value
-        found = self._counterparts.get(id(value))
+        if id(value) in self._copies:
+            return value
+        # Kernels inherit flags as callees do, unless they were compiled where they were declared.
+        key = (id(value), () if _is_closed(value) else inherited_flags())
+        found = self._counterparts.get(key)
         if found is None:
             copy = self._copy_ufunc(value)
-            self._counterparts[id(value)] = found = (value, copy)
-            self._counterparts[id(copy)] = (copy, copy)
+            self._counterparts[key] = found = (value, copy)
+            self._copies[id(copy)] = copy
         return found[1]
 
     def _copy_ufunc(self, original: Any) -> Any:
@@ -596,8 +648,9 @@ class World:
                 targetoptions={k: v for k, v in kernel.targetoptions.items() if k != "cache"},
             )
         if original._frozen:
-            for cres in kernel.overloads.values():
-                copy.add(cres.signature)
+            with isolation.no_inherited_flags():
+                for cres in kernel.overloads.values():
+                    copy.add(cres.signature)
             copy.disable_compile()
         return copy
 
@@ -675,15 +728,17 @@ class World:
 
     def dispose(self) -> None:
         """Let go of what the garbage collector cannot: a ufunc's C part hides its references."""
-        for copy in {id(copy): copy for _, copy in self._counterparts.values()}.values():
+        for copy in self._copies.values():
             if isinstance(copy, DUFunc):
                 copy._dispatcher.overloads.clear()
                 vars(copy._dispatcher).clear()
             vars(copy).clear()
+        self._copies.clear()
         self._counterparts.clear()
 
     def _plain_root(self, job: CompileJob) -> WorldDispatcher:
         """Return the counterpart of a function that has no dispatcher: as if ``njit`` made one."""
+        self._note_pipeline(job.pipeline_class)
         options = _plain_options(job)
         key = self._key(self._root_identity(job), options)
         found = self._clones.get(key)
@@ -799,6 +854,25 @@ def _copy_function(function: Any) -> Any:
     return copy
 
 
+def _is_closed(original: Any) -> bool:
+    """Tell whether a ufunc was compiled where it was declared; stencils take no flags at all."""
+    if isinstance(original, StencilFunc):
+        return True
+    return bool(original._frozen or (isinstance(original, GUFunc) and not original._is_dynamic))
+
+
+def _own_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return options whose compile leaves those of the user's as they are.
+
+    Numba takes items out of a dictionary of parallel options when it reads it, so that the next
+    compile does without them.
+    """
+    own = dict(options or {})
+    if isinstance(own.get("parallel"), dict):
+        own["parallel"] = ParallelOptions(dict(own["parallel"]))
+    return own
+
+
 def _copy_other(original: Any) -> Any:
     """Return a generalised ufunc or stencil of the current world, declared as the original is."""
     if isinstance(original, GUFunc):
@@ -811,9 +885,10 @@ def _copy_other(original: Any) -> Any:
             targetoptions=dict(builder.targetoptions),
             writable_args=builder.writable_args,
         )
-        if original._frozen or not original._is_dynamic:
-            for signature in builder._sigs:
-                copy.add(signature)
+        if _is_closed(original):
+            with isolation.no_inherited_flags():
+                for signature in builder._sigs:
+                    copy.add(signature)
         copy.build_ufunc()
         copy._frozen = original._frozen
         return copy
