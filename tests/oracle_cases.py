@@ -476,3 +476,65 @@ POINTERS = "(CPointer(float32), int64)"
 @njit("float64(CPointer(float32), int64)")
 def copies_behind_pointer(values, n):
     return carray(values, (n,)).copy().sum()
+
+
+@cfunc("float64(float64)")
+def callback_with_copies(x):
+    if x < 0:
+        raise ValueError("negative")
+    a = np.full(3, x)
+    b = a.copy()
+    return a[0] + b[0]
+
+
+@cfunc("void(CPointer(float64), int64)")
+def callback_on_memory(values, n):
+    for i in range(n):
+        values[i] *= 2.0
+
+
+@cfunc("float64(CPointer(float64))")
+def callback_of_pointer(values):
+    return values[0]
+
+
+def make_callback(k):
+    @cfunc("int64(int64)")
+    def add(x):
+        return x + k
+
+    return add
+
+
+@njit
+def calls_function(f, x):
+    return f(x)
+
+
+def _kernel(x):
+    return np.full(3, x).sum()
+
+
+static_ufunc = numba.vectorize("float64(float64)")(_kernel)
+dynamic_ufunc = numba.vectorize(_kernel)
+parallel_ufunc = numba.vectorize("float64(float64)", target="parallel")(_kernel)
+kernel = njit(_kernel)
+
+
+@numba.guvectorize("(float64[:], float64[:])", "(n)->(n)")
+def static_gufunc(x, out):
+    out[:] = x + 1.0
+
+
+@numba.guvectorize("(n)->(n)")
+def dynamic_gufunc(x, out):
+    out[:] = x + 1.0
+
+
+def make_ufunc():
+    return numba.vectorize("float64(float64)")(_kernel)
+
+
+@njit
+def calls_ufunc(x, out):
+    static_ufunc(x, out)

@@ -423,6 +423,67 @@ class TestArtifact:
             oracle.count(cases.callee, 4, entry="c")
 
 
+class TestCallbacks:
+    """A cfunc has one entry, for C, and that is what C would run."""
+
+    def test_native_code_is_counted(self, oracle):
+        counts = oracle.count(cases.callback_with_copies, 2.0)
+        assert [(c.allocations, c.frees, c.result) for c in counts.calls] == [(2, 2, 4.0)] * 3
+        assert counts.signature == "(float64,) -> float64"
+        assert counts.function == "oracle_cases:callback_with_copies"
+        assert "callback_with_copies" in counts.events[0].site.symbol
+        assert oracle.count(cases.callback_with_copies, 2.0, entry="c").allocations == 2
+
+    def test_what_it_raises_is_told(self, oracle):
+        counts = oracle.count(cases.callback_with_copies, -1.0)
+        assert {c.outcome for c in counts.calls} == {"raised"}
+        assert counts.steady.exception == "ValueError: negative"
+        assert counts.gil >= 1  # Numba prints it from there
+
+    def test_memory_stands_for_pointers(self, oracle):
+        counts = oracle.count(cases.callback_on_memory, np.arange(4.0), 4)
+        assert [c.tallies for c in counts.calls] == [(), (), ()]
+        assert counts.result is None
+        assert oracle.count(cases.callback_of_pointer, np.full(1, 7.0)).result == 7.0
+
+    def test_closures_and_arguments(self, oracle):
+        assert oracle.count(made_by(cases.make_callback, 5), 2).result == 7
+        counts = oracle.count(cases.calls_function, cases.callback_with_copies, 2.0)
+        assert (counts.allocations, counts.result) == (2, 4.0)
+
+    def test_only_its_own_signature_is_taken(self, oracle):
+        assert oracle.count(cases.c_entry, 3, signature="int64(int64)").result == -3
+        for arguments in ((), (1.0, 2.0)):
+            with pytest.raises(RemoteError, match="values are too"):
+                oracle.count(cases.callback_with_copies, *arguments)
+        with pytest.raises(RemoteError, match="is no float64"):
+            oracle.count(cases.callback_with_copies, "text")
+        with pytest.raises(RemoteError, match="is .int64,. -> int64, not float64"):
+            oracle.count(cases.c_entry, 3.0, signature="float64(float64)")
+
+
+class TestUfuncs:
+    """NumPy runs a ufunc: one is refused, with the way that does count."""
+
+    @pytest.mark.parametrize(
+        "name",
+        ["static_ufunc", "dynamic_ufunc", "parallel_ufunc", "static_gufunc", "dynamic_gufunc"],
+    )
+    def test_they_are_refused(self, oracle, name):
+        with pytest.raises(UsageError, match="is a ufunc.*numba.njit"):
+            oracle.count(getattr(cases, name), np.ones(3), np.ones(3))
+        with pytest.raises(RemoteError, match="is a ufunc.*numba.njit"):
+            oracle.count(FunctionReference("oracle_cases", name), np.ones(3))
+
+    def test_also_where_they_are_made(self, oracle):
+        with pytest.raises(RemoteError, match="is a ufunc"):
+            oracle.count(made_by(cases.make_ufunc), 1.0)
+
+    def test_what_is_advised_counts(self, oracle):
+        assert oracle.count(cases.kernel, 2.0).allocations == 1
+        assert oracle.count(cases.calls_ufunc, np.ones(5), np.zeros(5)).allocations == 5
+
+
 class TestRefutation:
     def test_guarantees_forbid_their_own_effects(self, oracle):
         locks = oracle.count(cases.locks, np.zeros(64, np.uint8), 2, calls=1)

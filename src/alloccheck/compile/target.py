@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from alloccheck.compile import numba_internals  # noqa: F401  (the version gate)
 from alloccheck.compile.disjoint import disjoint_pipeline, parameters_named
 from alloccheck.compile.job import CompileJob, checked_options, parse_signature, require_jit_enabled
@@ -18,6 +20,8 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.errors import TypingError
 from numba.core.typing.templates import fold_arguments
 from numba.core.typing.typeof import Purpose, typeof
+from numba.np.ufunc.dufunc import DUFunc
+from numba.np.ufunc.gufunc import GUFunc
 
 
 def python_function(target: Any) -> Callable[..., Any]:
@@ -53,9 +57,16 @@ builtin_function_or_method: <built-in function len>
         raise UsageError(
             f"expected a CPU dispatcher, found {type(target).__qualname__}: {target!r}"
         )
+    hint = ""
+    if isinstance(target, DUFunc | GUFunc | np.ufunc):
+        hint = (
+            ". NumPy runs a ufunc's loop. Ask about the function that vectorize or guvectorize was "
+            "given, with the types of one element (or core), or about a compiled function that "
+            "calls the ufunc"
+        )
     raise UsageError(
         "expected a Python function, an njit dispatcher or a cfunc, found "
-        f"{type(target).__qualname__}: {target!r}"
+        f"{type(target).__qualname__}: {target!r}{hint}"
     )
 
 

@@ -31,7 +31,14 @@ from alloccheck.oracle.errors import (
     WorkerCrashed,
     WorkerTimeout,
 )
-from alloccheck.oracle.references import FunctionReference, Made, fingerprint, is_loading
+from alloccheck.oracle.references import (
+    FunctionReference,
+    Made,
+    fingerprint,
+    is_loading,
+    refuse_ufunc,
+    wrapped_of,
+)
 from alloccheck.oracle.wire import counts_from_json
 
 _OUTPUT_KEPT = 4000
@@ -136,9 +143,9 @@ class Oracle:
 
         Parameters
         ----------
-        function : dispatcher, FunctionReference or Made
-            A Numba or alloccheck dispatcher that a module-level name leads to, the name of one,
-            or a factory of one (`made_by`).
+        function : dispatcher, callback, FunctionReference or Made
+            A Numba or alloccheck dispatcher, or a callback (``cfunc``), that a module-level name
+            leads to, the name of one, or a factory of one (`made_by`). A ufunc is refused.
         *arguments : object
             What to call it with; see `alloccheck.oracle.encoding.encode`.
         calls : int
@@ -150,7 +157,8 @@ class Oracle:
             Make the arguments anew for each call.
         entry : {"numba", "c"}
             Which native entry: the one that jitted callers and Python use, or the C entry of a
-            checked function, which cannot tell that it raised.
+            checked function, which cannot tell that it raised. A callback has one for C alone,
+            which both mean.
         timeout : float, optional
             Seconds, instead of the oracle's.
         rehearse : bool
@@ -161,7 +169,7 @@ class Oracle:
         Raises
         ------
         UsageError
-            When the function or an argument cannot be named or sent.
+            When the function or an argument cannot be named or sent, or the function is a ufunc.
         OracleUnavailable
             When this machine cannot measure.
         RemoteError
@@ -173,6 +181,7 @@ class Oracle:
         """
         if calls < 1:
             raise UsageError(f"calls must be at least 1, found {calls}")
+        refuse_ufunc(function)
         named = isinstance(function, FunctionReference | Made)
         values = encoding.encode([function, *arguments])
         request = {
@@ -312,5 +321,5 @@ def _search_path() -> list[str]:
 
 
 def _title(function: Any) -> str:
-    plain = getattr(function, "py_func", function)
+    plain = getattr(function, "py_func", None) or wrapped_of(function) or function
     return f"{getattr(plain, '__module__', '?')}:{getattr(plain, '__qualname__', function)}"

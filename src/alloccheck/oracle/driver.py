@@ -15,13 +15,14 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, imputils, sigutils, types
+from numba.core.ccallback import CFunc
 from numba.core.typing import signature as make_signature
 from numba.core.typing.templates import fold_arguments
 from numba.extending import intrinsic
 
 from alloccheck.errors import UsageError
 from alloccheck.oracle.native import Assembly, Form, can_box, is_pointer, points_into
-from alloccheck.oracle.references import ONLY
+from alloccheck.oracle.references import ONLY, refuse_ufunc
 
 Convention = Literal["numba", "c"]
 
@@ -47,6 +48,8 @@ class Entry:
         Whether it is a checked artifact's.
     digest : str or None
         The artifact's digest.
+    callback : bool
+        Whether it is a ``cfunc``'s, which reports what it raises to ``sys.unraisablehook``.
     owner : object
         Keeps the machine code alive.
     """
@@ -59,6 +62,7 @@ class Entry:
     artifact: bool
     digest: str | None
     owner: Any
+    callback: bool = False
 
     @property
     def signature(self) -> str:
@@ -80,10 +84,15 @@ def fold(dispatcher: Any, arguments: Sequence[Any]) -> tuple[Any, ...]:
     Raises
     ------
     UsageError
-        When it is no dispatcher, or the arguments do not fit its parameters.
+        When it is no dispatcher or callback, or the arguments do not fit its parameters.
     """
+    refuse_ufunc(dispatcher)
+    if isinstance(dispatcher, CFunc):
+        return align(dispatcher._sig.args, arguments)
     if not all(hasattr(dispatcher, name) for name in ("py_func", "overloads", "compile")):
-        raise UsageError(f"Expected a compiled function (a Numba dispatcher), found {dispatcher!r}")
+        raise UsageError(
+            f"Expected a compiled function (a Numba dispatcher or cfunc), found {dispatcher!r}"
+        )
     pysig = numba.core.utils.pysignature(dispatcher.py_func)
     try:
         return tuple(
@@ -120,13 +129,16 @@ def entry_of(
         Use the overload for these argument types instead of those of the values; `ONLY`: the only
         one that there is.
     convention : {"numba", "c"}
-        Which entry; only artifacts have one for C, at ``c_address``.
+        Which entry; only artifacts have one for C, at ``c_address``. A callback (``cfunc``) has no
+        other.
 
     Raises
     ------
     UsageError
         When there is no such overload or entry.
     """
+    if isinstance(dispatcher, CFunc):
+        return _entry_of_callback(dispatcher, signature)
     if signature == ONLY:
         (key,) = getattr(dispatcher, "artifacts", None) or dispatcher.overloads
         return _entry(dispatcher, key, convention)
@@ -141,6 +153,25 @@ def entry_of(
     if not any(map(_may_be_memory, values)):
         return _entry(dispatcher, _compiled_key(dispatcher, argtypes), convention)
     return _entry(dispatcher, _key_with_pointers(dispatcher, values, argtypes), convention)
+
+
+def _entry_of_callback(callback: Any, signature: str | None) -> Entry:
+    own = callback._sig
+    if signature is not None and signature != ONLY:
+        wanted, _ = sigutils.normalize_signature(signature)
+        if tuple(wanted) != tuple(own.args):
+            raise UsageError(f"{callback.__qualname__} is {own}, not {signature}")
+    return Entry(
+        callback.address,
+        "c",
+        own.return_type,
+        tuple(own.args),
+        ((callback.address, callback.native_name), *_symbols(callback._library)),
+        False,
+        None,
+        callback,
+        callback=True,
+    )
 
 
 def _may_be_memory(value: Any) -> bool:

@@ -15,7 +15,13 @@ import numpy as np
 
 from alloccheck.errors import UsageError
 from alloccheck.oracle.counts import Remote
-from alloccheck.oracle.references import FunctionReference, Made, Parts, reference_of
+from alloccheck.oracle.references import (
+    FunctionReference,
+    Made,
+    Parts,
+    code_of,
+    reference_of,
+)
 
 _ALIGNMENT = 4096
 """Regions keep their address modulo this, so that alignment and page crossings are the same."""
@@ -121,7 +127,7 @@ class _Encoder:
                 "factory": describe_reference(value.factory),
                 "items": [self.value(v) for v in value.arguments],
             }
-        if callable(value) and hasattr(getattr(value, "py_func", value), "__code__"):
+        if callable(value) and code_of(value) is not None:
             return {"kind": "function", "function": describe_reference(reference_of(value))}
         raise UsageError(
             f"A value of type {kind.__module__}.{kind.__qualname__} cannot be sent to the "

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from alloccheck.errors import UsageError
 from alloccheck.modules import load_file
 
@@ -134,7 +136,7 @@ def reference_of(function: Any) -> FunctionReference:
         When no module-level name leads to this very object.
     """
     plain = getattr(function, "py_func", None) or getattr(function, "__wrapped__", function)
-    code = getattr(plain, "__code__", None)
+    code = code_of(plain)
     if code is None and not isinstance(plain, type):
         raise UsageError(f"{function!r} has no source file to be found by")
     module = sys.modules.get(plain.__module__)
@@ -154,6 +156,79 @@ def reference_of(function: Any) -> FunctionReference:
             )
         return FunctionReference(None, name, str(Path(path).absolute()))
     return FunctionReference(module.__name__, name, path and str(Path(path).absolute()))
+
+
+def code_of(function: Any) -> types.CodeType | None:
+    """Return the code of a function, or of the one that a dispatcher or a callback compiles.
+
+    Parameters
+    ----------
+    function : object
+        Of any kind.
+
+    Examples
+    --------
+    >>> code_of(reference_of).co_name, code_of(len)
+    ('reference_of', None)
+    """
+    own = getattr(getattr(function, "py_func", function), "__code__", None)
+    return own if own is not None else getattr(wrapped_of(function), "__code__", None)
+
+
+def wrapped_of(function: Any) -> Any:
+    """Return the function that a callable which is none was made from, or None.
+
+    So a callback (``cfunc``) names its own; a ufunc has a ``__wrapped__``, too, yet is another thing
+    than the function of its elements.
+
+    Parameters
+    ----------
+    function : object
+        Of any kind.
+    """
+    return None if is_ufunc(function) else getattr(function, "__wrapped__", None)
+
+
+def is_ufunc(function: Any) -> bool:
+    """Tell whether something is a ufunc, made by ``vectorize`` and ``guvectorize`` or by NumPy.
+
+    Parameters
+    ----------
+    function : object
+        Of any kind.
+
+    Examples
+    --------
+    >>> is_ufunc(np.sin), is_ufunc(len)
+    (True, False)
+    """
+    # Numba's own kinds hold NumPy's; a dynamic one holds it from its first call on.
+    return isinstance(function, np.ufunc) or (
+        hasattr(function, "ufunc") and hasattr(function, "build_ufunc")
+    )
+
+
+def refuse_ufunc(function: Any) -> None:
+    """Say what to measure instead of a ufunc: NumPy calls it, not the measured thread's driver.
+
+    Parameters
+    ----------
+    function : object
+        What is to be measured.
+
+    Raises
+    ------
+    UsageError
+        When it is a ufunc.
+    """
+    if is_ufunc(function):
+        name = getattr(function, "__name__", "?")
+        raise UsageError(
+            f"{name} is a ufunc: NumPy's loop, which makes arrays and Python objects, calls what was "
+            f"compiled. To measure the code of one element (or core), measure a compiled function of "
+            f"it: numba.njit(kernel), with the function that was decorated, at module level. To "
+            f"measure the loop in compiled code, measure a compiled function that calls {name}."
+        )
 
 
 def _name_in(module: types.ModuleType | None, qualname: str, wanted: Any) -> str | None:
@@ -258,7 +333,7 @@ def fingerprint(function: Any) -> str | None:
     >>> fingerprint(lambda: 1) == fingerprint(lambda: 2)
     False
     """
-    code = getattr(getattr(function, "py_func", function), "__code__", None)
+    code = code_of(function)
     if code is None:
         return None
     digest = hashlib.sha256()

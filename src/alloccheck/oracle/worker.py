@@ -13,7 +13,8 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from alloccheck.errors import UsageError
@@ -97,7 +98,10 @@ class Worker:
     def _call(self, entry: Entry, driver: Any, leaves: Sequence[Any]) -> CallCounts:
         outcome, exception, result = "returned", None, None
         try:
-            result = call(driver, entry.address, leaves)
+            with _told_of_callbacks(entry) as told:
+                result = call(driver, entry.address, leaves)
+            if told:
+                raise told[0]
         except Exception as error:  # whatever the measured function raises
             outcome, exception = "raised", f"{type(error).__name__}: {error}"
         window = self._interposer.read()
@@ -112,6 +116,28 @@ class Worker:
             system_calls=window.system_calls,
             complete=window.complete,
         )
+
+
+@contextmanager
+def _told_of_callbacks(entry: Entry) -> Iterator[list[BaseException]]:
+    """Collect what a callback raises: its C entry can return it to nobody, so Numba prints it."""
+    told: list[BaseException] = []
+    if not entry.callback:
+        yield told
+        return
+
+    def note(unraisable: Any) -> None:
+        # Numba names its context, by a string; a finalizer's error comes with a function.
+        if isinstance(unraisable.object, str) and unraisable.exc_value is not None:
+            told.append(unraisable.exc_value)
+        else:
+            before(unraisable)
+
+    before, sys.unraisablehook = sys.unraisablehook, note
+    try:
+        yield told
+    finally:
+        sys.unraisablehook = before
 
 
 def _rehearse(entry: Entry, driver: Any, leaves: Sequence[Any], timeout: float) -> None:
