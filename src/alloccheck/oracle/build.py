@@ -39,33 +39,31 @@ def interposer() -> Path:
     """Return the interposer's shared library, building it unless it is cached.
 
     The cache is ``$ALLOCCHECK_CACHE_DIR``, else ``$XDG_CACHE_HOME/alloccheck``, else
-    ``~/.cache/alloccheck``. A library is keyed by its source, the compiler and its version, the
-    flags, and the C library's version, and appears there by an atomic rename.
+    ``~/.cache/alloccheck``. A library is keyed by its source, the flags, the processor's kind and
+    the C library's version, and appears there by an atomic rename once it has been loaded on trial.
+    Which compiler made it plays no part: where it is cached, none is needed.
 
     Raises
     ------
     OracleUnavailable
-        When the platform is not Linux with glibc, when no C compiler is found or it fails, or
-        when the cache folder could be written by somebody else.
+        When the platform is not Linux with glibc, when it must be built and no C compiler is found
+        or it fails, or when the cache folder could be written by somebody else.
     """
     libc = _require_glibc()
-    compiler = find_compiler()
-    version = _version_of(compiler)
-    source = SOURCE.read_bytes()
     key = hashlib.sha256()
-    for part in (source, " ".join(compiler).encode(), version, " ".join(_FLAGS).encode()):
+    for part in (SOURCE.read_bytes(), " ".join(_FLAGS).encode()):
         key.update(len(part).to_bytes(8, "little"))
         key.update(part)
     key.update(f"{libc} {platform.machine()}".encode())
     folder = private_folder(cache_root() / "interposer")
     library = folder / f"interposer-{key.hexdigest()[:32]}.so"
-    if not _is_ours(library):
-        _compile(compiler, library)
     if any(character in str(library) for character in " :"):
         raise OracleUnavailable(
             f"LD_PRELOAD cannot name {library}: its path holds a space or a colon. "
             "Set ALLOCCHECK_CACHE_DIR to a folder without them."
         )
+    if not _is_ours(library):
+        _compile(find_compiler(), library)
     return library
 
 
@@ -149,17 +147,6 @@ def _require_glibc() -> str:
     return name
 
 
-def _version_of(compiler: tuple[str, ...]) -> bytes:
-    try:
-        return subprocess.run(
-            [*compiler, "--version"], capture_output=True, check=True, timeout=60
-        ).stdout
-    except (OSError, subprocess.SubprocessError) as error:
-        raise OracleUnavailable(
-            f"The C compiler {' '.join(compiler)} does not tell its version: {error}"
-        ) from error
-
-
 def _is_ours(library: Path) -> bool:
     try:
         found = library.lstat()
@@ -200,6 +187,7 @@ def _compile(compiler: tuple[str, ...], library: Path) -> None:
                 f"{' '.join(compiler)} cannot build the interposer "
                 f"(exit {done.returncode}):\n{done.stderr.strip()}"
             )
+        _try_loading(compiler, made)
         with made.open("rb+") as file:
             file.write(hashlib.sha256(file.read()).digest())
         made.chmod(0o700)
@@ -208,3 +196,31 @@ def _compile(compiler: tuple[str, ...], library: Path) -> None:
         raise OracleUnavailable(f"Building the interposer failed: {error}") from error
     finally:
         made.unlink(missing_ok=True)
+
+
+def _try_loading(compiler: tuple[str, ...], library: Path) -> None:
+    """Load a library in a process of its own: what a compiler for another machine made must not stay.
+
+    Raises
+    ------
+    OracleUnavailable
+        When it cannot be loaded.
+    """
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _TRIAL],
+        # As it will be loaded; the dynamic linker would go on without it.
+        env={**os.environ, "LD_PRELOAD": str(library)},
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=60,
+        check=False,
+    )
+    if done.returncode:
+        raise OracleUnavailable(
+            f"What {' '.join(compiler)} built cannot be loaded here: is it a compiler for this "
+            f"machine? Set CC to one.\n{done.stderr.strip()}"
+        )
+
+
+_TRIAL = "import ctypes; ctypes.CDLL(None).alloccheck_shape"
