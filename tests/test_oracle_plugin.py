@@ -190,3 +190,97 @@ def test_machine_without_compiler(project, monkeypatch, required, outcome):
     result = project.runpytest_subprocess("-rs", timeout=120)
     result.assert_outcomes(**{outcome: 1})
     assert "no-such-compiler" in result.stdout.str()
+
+
+PLAIN = """
+    import dsp, pytest
+    from alloccheck import analyze
+    from alloccheck.oracle import OracleUnavailable, count_effects
+    from alloccheck.pytest_plugin import assert_proved
+
+    def test_plain_assertion():
+        assert_proved(dsp.pure, 1.0)
+
+    def test_plain_count():
+        count_effects(dsp.pure, 1.0)
+
+    def test_with_fixture(assert_proved):
+        assert_proved(dsp.pure, 1.0)
+
+    @pytest.fixture
+    def counts():
+        return count_effects(dsp.pure, 1.0)
+
+    def test_of_own_fixture(counts):
+        assert counts.allocations == 0
+
+    def test_that_expects_it():
+        try:
+            count_effects(dsp.pure, 1.0)
+        except OracleUnavailable:
+            pass
+
+    def test_of_something_else():
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("required", "outcomes"),
+    [
+        ("false", {"skipped": 4, "passed": 2}),
+        ("true", {"errors": 2, "failed": 2, "passed": 2}),
+    ],
+)
+def test_plain_calls_are_skipped_as_fixtures_are(project, monkeypatch, required, outcomes):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setenv("ALLOCCHECK_CACHE_DIR", str(project.path / "cache"))
+    project.makeini(f"[pytest]\nalloccheck_require_oracle = {required}\n")
+    project.makepyfile(PLAIN)
+    result = project.runpytest_subprocess("-rs", timeout=120)
+    result.assert_outcomes(**outcomes)
+    said = "alloccheck_require_oracle is set" if required == "true" else "SKIPPED"
+    result.stdout.fnmatch_lines([f"*{said}*no-such-compiler*"])
+
+
+def test_callbacks_are_proved_and_measured(project):
+    project.makepyfile(
+        callbacks="""
+        import numpy as np
+        from numba import cfunc
+
+        @cfunc("float64(float64)")
+        def doubled(x):
+            if x < 0:
+                raise ValueError("negative")
+            return x * 2.0
+
+        @cfunc("float64(float64)")
+        def copied(x):
+            return np.full(3, x).sum()
+        """,
+        test_it="""
+        import callbacks, pytest
+        from numba import vectorize
+        from alloccheck import UsageError
+        from alloccheck.pytest_plugin import assert_proved
+
+        def test_proved():
+            report, counts = assert_proved(callbacks.doubled, 1.0)
+            assert counts.result == 2.0
+
+        def test_not_proved():
+            with pytest.raises(AssertionError, match="not proved"):
+                assert_proved(callbacks.copied, 1.0)
+
+        def test_raised():
+            with pytest.raises(AssertionError, match="raised ValueError: negative"):
+                assert_proved(callbacks.doubled, -1.0)
+
+        def test_ufunc():
+            with pytest.raises(UsageError, match="that vectorize or guvectorize was"):
+                assert_proved(vectorize(lambda x: x), 1.0)
+        """,
+    )
+    result = project.runpytest_subprocess("-p", "no:cacheprovider", timeout=120)
+    result.assert_outcomes(passed=4)

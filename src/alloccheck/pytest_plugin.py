@@ -8,8 +8,9 @@ until a test uses a fixture. Under pytest-xdist every worker has an oracle of it
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+import sys
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pytest
 
@@ -54,10 +55,39 @@ def alloccheck_oracle(pytestconfig: pytest.Config) -> Iterator[Oracle]:
         try:
             oracle.start()
         except OracleUnavailable as reason:
-            if pytestconfig.getini(_REQUIRE):
-                pytest.fail(f"{_REQUIRE} is set: {reason}", pytrace=False)
-            pytest.skip(str(reason))
+            _do_without(pytestconfig, reason)
         yield oracle
+
+
+def _do_without(config: pytest.Config, reason: Exception) -> NoReturn:
+    """Skip, or fail where the project demands the oracle."""
+    if config.getini(_REQUIRE):
+        pytest.fail(f"{_REQUIRE} is set: {reason}", pytrace=False)
+    pytest.skip(str(reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Treat a fixture that measures like the fixtures here."""
+    return (yield from _without_errors_of_the_machine(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Treat a test that measures by plain functions like one that uses the fixtures."""
+    return (yield from _without_errors_of_the_machine(item))
+
+
+def _without_errors_of_the_machine(item: pytest.Item) -> Generator[None, object, object]:
+    try:
+        return (yield)
+    except Exception as error:
+        # Without that module nobody has asked the oracle.
+        errors = sys.modules.get("alloccheck.oracle.errors")
+        if errors is None or not isinstance(error, errors.OracleUnavailable):
+            raise
+        reason = error
+    _do_without(item.config, reason)
 
 
 @pytest.fixture
@@ -120,6 +150,9 @@ def assert_proved(
         When there is no proof, when something was counted that the guarantee forbids, when a call
         raised (then nothing was measured that the proof speaks of), or when the measured machine
         code is not the certified one.
+    OracleUnavailable
+        When this machine cannot measure. Under pytest the test is then skipped, or fails where the
+        project sets ``alloccheck_require_oracle``.
     """
     __tracebackhide__ = True
     from alloccheck.oracle import default_oracle
