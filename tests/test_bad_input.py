@@ -1,10 +1,13 @@
 """Wrong questions: one clear message each, nothing half-registered, and the next one works."""
 
+import math
 import os
 import subprocess
 import sys
 import textwrap
+import types as python_types
 
+import numba
 import numpy as np
 import pytest
 from numba import float64, int64, njit, types
@@ -20,6 +23,7 @@ from alloccheck import (
     check_call,
     hermetic,
 )
+from alloccheck.compile import contexts
 
 
 def add(x, y=1.0):
@@ -319,3 +323,100 @@ def test_a_changed_numba_stops_the_import():
     )
     assert done.returncode != 0
     assert "CallFrame does not exist" in done.stderr.splitlines()[-1]
+
+
+@numba.vectorize("float64(float64)")
+def closed_ufunc(x):
+    return -x
+
+
+def _raising():
+    pass
+
+
+@numba.extending.overload(_raising)
+def _overload_raising():
+    raise KeyError("no such thing")
+
+
+class Wordless(Exception):
+    def __new__(cls, needed):
+        return super().__new__(cls)
+
+    def __str__(self):
+        return "own words"
+
+
+def _wordless():
+    pass
+
+
+@numba.extending.overload(_wordless)
+def _overload_wordless():
+    raise Wordless(1)
+
+
+def at_of_a_closed_ufunc(x, i):
+    closed_ufunc.at(x, i)
+
+
+def missing_attribute(x):
+    return math.no_such(x)
+
+
+def missing_attribute_by_name(x):
+    return getattr(math, "no_such")(x)
+
+
+def calls_raising():
+    _raising()
+
+
+def calls_wordless():
+    _wordless()
+
+
+FOREIGN = [
+    (at_of_a_closed_ufunc, "void(complex128[::1], int64[::1])", RuntimeError, "disabled"),
+    (missing_attribute, "float64(float64)", AttributeError, "'no_such'"),
+    (missing_attribute_by_name, "float64(float64)", AttributeError, "'no_such'"),
+    (calls_raising, "()", None, "no such thing"),
+    (calls_wordless, "()", None, "own words"),
+]
+
+
+@pytest.mark.parametrize(("function", "signature", "kind", "said"), FOREIGN)
+def test_errors_of_any_kind_that_numba_lets_through_are_compile_errors(
+    function, signature, kind, said
+):
+    for ask in (lambda: analyze(function, signature), lambda: check_allocs(signature)(function)):
+        with pytest.raises(CompileError, match="does not compile for") as caught:
+            ask()
+        assert said in str(caught.value)
+        if kind is not None:
+            assert isinstance(caught.value, kind)  # as code written for njit expects
+        if not isinstance(caught.value, numba.core.errors.NumbaError):
+            assert caught.value.__cause__.__traceback__ is not None
+
+
+def test_errors_of_our_own_are_not_taken_for_numbas(monkeypatch):
+    def fails(self, *arguments):
+        raise ZeroDivisionError("a bug of ours")
+
+    fails = python_types.FunctionType(
+        fails.__code__, {**globals(), "__name__": "alloccheck.somewhere"}
+    )
+    monkeypatch.setattr(contexts.WorldTypingContext, "resolve_module_constants", fails)
+    with pytest.raises(ZeroDivisionError) as caught:
+        analyze(missing_attribute, "float64(float64)")
+    assert not isinstance(caught.value, CompileError)
+
+
+def test_memory_errors_stay_what_they_are(monkeypatch):
+    def fails(self, *arguments):
+        raise MemoryError
+
+    monkeypatch.setattr(contexts.WorldTypingContext, "resolve_module_constants", fails)
+    with pytest.raises(MemoryError) as caught:
+        check_call(missing_attribute, 1.0)
+    assert not isinstance(caught.value, CompileError)

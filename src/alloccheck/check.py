@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from alloccheck.analysis.contracts import Contract, contract_lookup
 from alloccheck.analysis.paths import StatusConvention
@@ -24,7 +24,7 @@ from alloccheck.analysis.summary import Witness
 from alloccheck.assumptions import AssumptionMark
 from alloccheck.certificate import Captured, Certificate, External, Source
 from alloccheck.compile.annotations import heap_types_by_line
-from alloccheck.compile.artifact import Built, build
+from alloccheck.compile.artifact import Built, build, is_of_numba
 from alloccheck.compile.collector import slow_collector
 from alloccheck.compile.disjoint import condition
 from alloccheck.compile.job import CompileJob
@@ -56,7 +56,10 @@ NUMBA_ERRORS = (
     RecursionError,
     UnicodeError,
 )
-"""What Numba raises for code that it does not compile; the last for names with lone surrogates."""
+"""What Numba raises for code that it does not compile; the last for names with lone surrogates.
+
+It lets through others, see `is_of_numba`.
+"""
 
 
 @dataclass(frozen=True)
@@ -265,8 +268,10 @@ def check_call(
         return _of_code_that_never_ran(prove(job, policy))
     except ForceLiteralArg as request:
         signature = types_of_call(function, args, kwargs, literal=request.requested_args)
-    except NUMBA_ERRORS as error:
-        raise compile_error(job, error) from None
+    except AllocCheckException:
+        raise
+    except Exception as error:
+        raise_translated(job, error)
     return _of_code_that_never_ran(explained(make_job(target, signature), policy))
 
 
@@ -292,8 +297,8 @@ def explained(job: CompileJob, policy: Policy) -> Verdict:
         return prove(job, policy)
     except AllocCheckException:
         raise
-    except NUMBA_ERRORS as error:
-        raise compile_error(job, error) from None
+    except Exception as error:
+        raise_translated(job, error)
 
 
 def compile_error(job: CompileJob, error: Exception) -> CompileError:
@@ -322,7 +327,8 @@ def compile_error(job: CompileJob, error: Exception) -> CompileError:
             f"signature has only types: ({arguments}). Give a tuple of types with "
             "numba.types.literal(value) in that place, or use check_call"
         )
-    text = f"{name} does not compile for ({arguments}). Numba says:\n{error}"
+    said = str(error) if isinstance(error, NUMBA_ERRORS) else f"{type(error).__name__}: {error}"
+    text = f"{name} does not compile for ({arguments}). Numba says:\n{said}"
     if isinstance(error, RecursionError):
         text = (
             f"{name} does not compile for ({arguments}): it nests deeper than Python's recursion "
@@ -346,7 +352,25 @@ def translated(job: CompileJob, error: Exception) -> CompileError | None:
     """
     if isinstance(error, RecursionFault):
         return recursion_error(error)
-    return compile_error(job, error) if isinstance(error, NUMBA_ERRORS) else None
+    # An implementation that raises is the user's; one that needs too much memory says nothing.
+    foreign = not isinstance(error, AllocCheckException | MemoryError) and is_of_numba(error)
+    return compile_error(job, error) if isinstance(error, NUMBA_ERRORS) or foreign else None
+
+
+def raise_translated(job: CompileJob, error: Exception) -> NoReturn:
+    """Raise an error of a compile as ours, with the question in front, or as it is.
+
+    Parameters
+    ----------
+    job : CompileJob
+        What was compiled.
+    error : Exception
+        What came out; of a kind that Numba does not raise on purpose it stays as the cause.
+    """
+    ours = translated(job, error)
+    if ours is None:
+        raise error
+    raise ours from (None if isinstance(error, NUMBA_ERRORS) else error)
 
 
 def recursion_error(fault: RecursionFault) -> RecursionFault:
@@ -357,11 +381,15 @@ def recursion_error(fault: RecursionFault) -> RecursionFault:
 
 def _of_both_kinds(name: str, ours: type[_Ours], error: Exception, text: str) -> _Ours:
     """Return an error of our class that those who catch Numba's `error` catch, too."""
-    both: Any = type(name, (ours, type(error)), {"__module__": __name__})
-    explained: Any = both.__new__(both)
-    explained.__dict__.update(error.__dict__)
-    explained.args = (text,)
-    return explained  # type: ignore[no-any-return]
+    try:
+        both: Any = type(name, (ours, type(error)), {"__module__": __name__})
+        explained: Any = both.__new__(both)
+        explained.__dict__.update(error.__dict__)
+        explained.args = (text,)
+    except TypeError:  # made of something else than words
+        return ours(text)
+    # Some kinds word themselves, and would leave our words out.
+    return explained if str(explained) == text else ours(text)
 
 
 # --- the steps ------------------------------------------------------------------------------------

@@ -242,12 +242,9 @@ class CheckedDispatcher(Bound, registry.CPUDispatcher):  # type: ignore[misc]
                 except ForceLiteralArg as request:
                     raise request.bind_fold_arguments(self._folded_types) from None
                 except Exception as error:
-                    from alloccheck.check import translated
+                    from alloccheck.check import raise_translated
 
-                    ours = translated(job, error)
-                    if ours is None:
-                        raise
-                    raise ours from None
+                    raise_translated(job, error)
                 self._admit(key, artifact)
         return artifact.result.entry_point
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import re
 import time
+import traceback
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -95,7 +96,8 @@ def build(job: CompileJob) -> Built:
     RecursionFault
         When recursion has no answer.
     numba.core.errors.NumbaError
-        Numba's own, for code that does not compile.
+        Numba's own, for code that does not compile; now and then it lets through errors of other
+        kinds, see `is_of_numba`.
     """
     start = time.perf_counter()
 
@@ -156,6 +158,31 @@ def _unify(first: Any, second: Any) -> Any:
 
 def _with_rounds(built: Built, rounds: int) -> Built:
     return replace(built, artifact=replace(built.artifact, rounds=rounds))
+
+
+def is_of_numba(error: BaseException) -> bool:
+    """Tell whether Numba, or what Numba ran for a function, raised an error while compiling it.
+
+    Its type says little: typing and lowering pass on whatever an overload or LLVM raises.
+    An error that one of our own functions raised is a bug of ours, wherever it was called from.
+
+    Parameters
+    ----------
+    error : BaseException
+        What came out of `build`.
+
+    Examples
+    --------
+    >>> is_of_numba(ValueError())
+    False
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    compiling = {World.compile.__code__, _close.__code__}
+    return any(frame.f_code in compiling for frame in frames) and not _is_ours(frames[-1])
+
+
+def _is_ours(frame: Any) -> bool:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == __name__.partition(".")[0]
 
 
 @dataclass(frozen=True)

@@ -199,7 +199,7 @@ def _compile(compiler: tuple[str, ...], library: Path) -> None:
 
 
 def _try_loading(compiler: tuple[str, ...], library: Path) -> None:
-    """Load a library in a process of its own: what a compiler for another machine made must not stay.
+    """Load a library in a process of its own: one for another machine must not stay.
 
     Raises
     ------

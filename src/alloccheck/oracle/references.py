@@ -178,8 +178,8 @@ def code_of(function: Any) -> types.CodeType | None:
 def wrapped_of(function: Any) -> Any:
     """Return the function that a callable which is none was made from, or None.
 
-    So a callback (``cfunc``) names its own; a ufunc has a ``__wrapped__``, too, yet is another thing
-    than the function of its elements.
+    So a callback (``cfunc``) names its own. A ufunc has one, too, yet is another thing than the
+    function of its elements.
 
     Parameters
     ----------
@@ -224,10 +224,10 @@ def refuse_ufunc(function: Any) -> None:
     if is_ufunc(function):
         name = getattr(function, "__name__", "?")
         raise UsageError(
-            f"{name} is a ufunc: NumPy's loop, which makes arrays and Python objects, calls what was "
-            f"compiled. To measure the code of one element (or core), measure a compiled function of "
-            f"it: numba.njit(kernel), with the function that was decorated, at module level. To "
-            f"measure the loop in compiled code, measure a compiled function that calls {name}."
+            f"{name} is a ufunc: NumPy's loop, which makes arrays and Python objects, calls what "
+            "was compiled. To measure the code of one element (or core), measure a compiled "
+            "function of it: numba.njit(kernel), with the function that was decorated, at module "
+            f"level. To measure a loop in compiled code, measure a function that calls {name}."
         )
 
 
