@@ -22,11 +22,15 @@ inline_system_call = ctypes.CFUNCTYPE(ctypes.c_long, *[ctypes.c_long] * 7)(
 )
 
 
-def _function(name, result, *arguments):
+def _function_of(library, name, result, *arguments):
     # A pointer of its own: attributes of the library object are shared with everybody.
     return ctypes.CFUNCTYPE(result, *arguments)(
-        ctypes.cast(getattr(libc, name), ctypes.c_void_p).value
+        ctypes.cast(getattr(library, name), ctypes.c_void_p).value
     )
+
+
+def _function(name, result, *arguments):
+    return _function_of(libc, name, result, *arguments)
 
 
 c_malloc = _function("malloc", ctypes.c_void_p, ctypes.c_size_t)
@@ -538,3 +542,54 @@ def make_ufunc():
 @njit
 def calls_ufunc(x, out):
     static_ufunc(x, out)
+
+
+def make_run(library):
+    """Call the C function ``long run(long)`` of a library."""
+    run = _function_of(ctypes.CDLL(library), "run", ctypes.c_long, ctypes.c_long)
+
+    @njit
+    def calls(which):
+        return run(which)
+
+    return calls
+
+
+def make_allocating(way, library):
+    """Obtain and free memory once, by a way that passes the C library's first names."""
+    if way == "the library's own name":
+        module, names = ctypes.CDLL("libc.so.6"), ("malloc", "free")
+    elif way == "the second name":
+        module, names = libc, ("__libc_malloc", "__libc_free")
+    else:
+        grab = _function_of(
+            ctypes.CDLL(library, os.RTLD_NOW | os.RTLD_DEEPBIND), "grab", ctypes.c_long
+        )
+
+        @njit
+        def deep():
+            return grab()
+
+        return deep
+    obtain = _function_of(module, names[0], ctypes.c_void_p, ctypes.c_size_t)
+    release = _function_of(module, names[1], None, ctypes.c_void_p)
+
+    @njit
+    def calls():
+        release(obtain(48))
+        return 0
+
+    return calls
+
+
+def found_by_name(library):
+    """Return which functions of these names the process finds: in the library, and in none."""
+    own = ctypes.cast(ctypes.CDLL(library).sleep, ctypes.c_void_p).value
+    everywhere = ctypes.cast(libc.sleep, ctypes.c_void_p).value
+    missing = hasattr(libc, "no_such_function")
+
+    @njit
+    def found():
+        return own != everywhere, missing
+
+    return found

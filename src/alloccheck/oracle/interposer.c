@@ -23,9 +23,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
+#include <threads.h>
 #include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -49,14 +52,45 @@ enum {
 #define HEAP_FUNCTIONS(K) \
     K(malloc, a) K(calloc, a) K(realloc, a) K(reallocarray, a) K(memalign, a) \
     K(aligned_alloc, a) K(posix_memalign, a) K(valloc, a) K(pvalloc, a) K(free, f) \
-    K(mmap, a) K(munmap, f) K(mremap, a) K(brk, a) K(sbrk, a) K(pthread_create, a)
+    K(mmap, a) K(munmap, f) K(mremap, a) K(brk, a) K(sbrk, a) K(pthread_create, a) \
+    K(thrd_create, a)
+
+/* What only newer C libraries have: where it is missing, nobody must find ours. */
+#if __GLIBC_PREREQ(2, 30)
+#define SINCE_2_30(F) \
+    F(int, pthread_mutex_clocklock, l, \
+      (pthread_mutex_t * m, clockid_t c, const struct timespec *t), (m, c, t)) \
+    F(int, pthread_rwlock_clockrdlock, l, \
+      (pthread_rwlock_t * k, clockid_t c, const struct timespec *t), (k, c, t)) \
+    F(int, pthread_rwlock_clockwrlock, l, \
+      (pthread_rwlock_t * k, clockid_t c, const struct timespec *t), (k, c, t)) \
+    F(int, pthread_cond_clockwait, l, \
+      (pthread_cond_t * c, pthread_mutex_t * m, clockid_t k, const struct timespec *t), \
+      (c, m, k, t)) \
+    F(int, sem_clockwait, l, (sem_t * s, clockid_t c, const struct timespec *t), (s, c, t))
+#else
+#define SINCE_2_30(F)
+#endif
+#if __GLIBC_PREREQ(2, 31)
+#define SINCE_2_31(F) \
+    F(int, pthread_clockjoin_np, l, \
+      (pthread_t t, void **r, clockid_t c, const struct timespec *e), (t, r, c, e))
+#else
+#define SINCE_2_31(F)
+#endif
+#if __GLIBC_PREREQ(2, 35)
+#define SINCE_2_35(F) \
+    F(int, epoll_pwait2, w, \
+      (int fd, struct epoll_event *v, int n, const struct timespec *t, const sigset_t *s), \
+      (fd, v, n, t, s))
+#else
+#define SINCE_2_35(F)
+#endif
 
 /* Forwarded wrappers: kind of result, name, category, parameters, arguments. */
 #define FORWARDED(F) \
     F(int, pthread_mutex_lock, l, (pthread_mutex_t * m), (m)) \
     F(int, pthread_mutex_timedlock, l, (pthread_mutex_t * m, const struct timespec *t), (m, t)) \
-    F(int, pthread_mutex_clocklock, l, \
-      (pthread_mutex_t * m, clockid_t c, const struct timespec *t), (m, c, t)) \
     F(int, pthread_rwlock_rdlock, l, (pthread_rwlock_t * k), (k)) \
     F(int, pthread_rwlock_wrlock, l, (pthread_rwlock_t * k), (k)) \
     F(int, pthread_rwlock_timedrdlock, l, (pthread_rwlock_t * k, const struct timespec *t), (k, t)) \
@@ -65,14 +99,17 @@ enum {
     F(int, pthread_cond_wait, l, (pthread_cond_t * c, pthread_mutex_t * m), (c, m)) \
     F(int, pthread_cond_timedwait, l, \
       (pthread_cond_t * c, pthread_mutex_t * m, const struct timespec *t), (c, m, t)) \
-    F(int, pthread_cond_clockwait, l, \
-      (pthread_cond_t * c, pthread_mutex_t * m, clockid_t k, const struct timespec *t), \
-      (c, m, k, t)) \
     F(int, pthread_barrier_wait, l, (pthread_barrier_t * b), (b)) \
     F(int, pthread_join, l, (pthread_t t, void **r), (t, r)) \
+    F(int, pthread_timedjoin_np, l, (pthread_t t, void **r, const struct timespec *e), (t, r, e)) \
+    F(int, mtx_lock, l, (mtx_t * m), (m)) \
+    F(int, mtx_timedlock, l, (mtx_t * m, const struct timespec *t), (m, t)) \
+    F(int, cnd_wait, l, (cnd_t * c, mtx_t * m), (c, m)) \
+    F(int, cnd_timedwait, l, (cnd_t * c, mtx_t * m, const struct timespec *t), (c, m, t)) \
+    F(int, thrd_join, l, (thrd_t t, int *r), (t, r)) \
+    SINCE_2_30(F) SINCE_2_31(F) SINCE_2_35(F) \
     F(int, sem_wait, l, (sem_t * s), (s)) \
     F(int, sem_timedwait, l, (sem_t * s, const struct timespec *t), (s, t)) \
-    F(int, sem_clockwait, l, (sem_t * s, clockid_t c, const struct timespec *t), (s, c, t)) \
     F(ssize_t, read, w, (int fd, void *b, size_t n), (fd, b, n)) \
     F(ssize_t, pread64, w, (int fd, void *b, size_t n, off64_t o), (fd, b, n, o)) \
     F(ssize_t, readv, w, (int fd, const struct iovec *v, int n), (fd, v, n)) \
@@ -88,6 +125,7 @@ enum {
       (fd, b, n, g, a, l)) \
     F(ssize_t, sendmsg, w, (int fd, const void *m, int g), (fd, m, g)) \
     F(int, accept, w, (int fd, void *a, void *l), (fd, a, l)) \
+    F(int, accept4, w, (int fd, void *a, void *l, int g), (fd, a, l, g)) \
     F(int, connect, w, (int fd, const void *a, unsigned l), (fd, a, l)) \
     F(int, poll, w, (struct pollfd * p, nfds_t n, int t), (p, n, t)) \
     F(int, ppoll, w, (struct pollfd * p, nfds_t n, const struct timespec *t, const sigset_t *s), \
@@ -102,11 +140,20 @@ enum {
     F(int, nanosleep, w, (const struct timespec *t, struct timespec *r), (t, r)) \
     F(int, clock_nanosleep, w, \
       (clockid_t c, int g, const struct timespec *t, struct timespec *r), (c, g, t, r)) \
+    F(int, thrd_sleep, w, (const struct timespec *t, struct timespec *r), (t, r)) \
     F(int, usleep, w, (useconds_t t), (t)) \
     F(unsigned, sleep, w, (unsigned t), (t)) \
     F(int, sched_yield, w, (void), ()) \
     F(int, pause, w, (void), ()) \
+    F(pid_t, wait, w, (int *s), (s)) \
     F(pid_t, waitpid, w, (pid_t p, int *s, int o), (p, s, o)) \
+    F(pid_t, wait4, w, (pid_t p, int *s, int o, struct rusage *u), (p, s, o, u)) \
+    F(int, waitid, w, (idtype_t k, id_t p, siginfo_t * s, int o), (k, p, s, o)) \
+    F(int, sigwait, w, (const sigset_t *s, int *n), (s, n)) \
+    F(int, sigwaitinfo, w, (const sigset_t *s, siginfo_t *i), (s, i)) \
+    F(int, sigtimedwait, w, (const sigset_t *s, siginfo_t *i, const struct timespec *t), (s, i, t)) \
+    F(int, sigsuspend, w, (const sigset_t *s), (s)) \
+    F(int, flock, w, (int fd, int o), (fd, o)) \
     F(int, fsync, w, (int fd), (fd)) \
     F(int, fdatasync, w, (int fd), (fd)) \
     F(int, close, w, (int fd), (fd)) \
@@ -114,7 +161,9 @@ enum {
     F(void *, PyEval_AcquireThread, g, (void *t), (t)) \
     F(void *, PyEval_RestoreThread, g, (void *t), (t))
 
-#define VARIADIC(K) K(open, w) K(openat, w)
+/* Wrapped by hand below. */
+#define VARIADIC(K) \
+    K(open, w) K(openat, w) K(flockfile, l) K(pthread_once, l) K(call_once, l) K(thrd_yield, w)
 
 #define AS_ENUM(name, category) KIND_##name,
 #define AS_ENUM_F(type, name, category, parameters, arguments) KIND_##name,
@@ -161,6 +210,8 @@ static const struct {
 #ifdef SYS_clone3
     AS_CALL(clone3, a)
 #endif
+    /* Newer than some headers; its number is the same on every machine. */
+    {"map_shadow_stack", 453, 'a'},
 };
 #define SYSTEM_CALL_ROWS (sizeof system_calls / sizeof *system_calls)
 
@@ -261,99 +312,27 @@ static inline __attribute__((always_inline)) void leave(void) { ledger.depth--; 
 
 #define ENTER(name, size) enter(KIND_##name, (uint64_t)(size), CALLER, FRAME)
 
-/* ---- the heap ---------------------------------------------------------------------------------
- * glibc's own entry points: looking them up by name would itself allocate too early. */
-
-extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t),
-    *__libc_memalign(size_t, size_t), *__libc_valloc(size_t), *__libc_pvalloc(size_t);
-extern void __libc_free(void *);
-
-PUBLIC void *malloc(size_t n) {
-    ENTER(malloc, n);
-    void *p = __libc_malloc(n);
-    leave();
-    return p;
-}
-
-PUBLIC void *calloc(size_t count, size_t size) {
-    size_t n;
-    ENTER(calloc, __builtin_mul_overflow(count, size, &n) ? 0 : n);
-    void *p = __libc_calloc(count, size);
-    leave();
-    return p;
-}
-
-PUBLIC void *realloc(void *old, size_t n) {
-    ENTER(realloc, n);
-    void *p = __libc_realloc(old, n);
-    leave();
-    return p;
-}
-
-PUBLIC void *reallocarray(void *old, size_t count, size_t size) {
-    size_t n;
-    int overflow = __builtin_mul_overflow(count, size, &n);
-    ENTER(reallocarray, overflow ? 0 : n);
-    void *p = NULL;
-    if (overflow)
-        errno = ENOMEM;
-    else
-        p = __libc_realloc(old, n);
-    leave();
-    return p;
-}
-
-PUBLIC void *memalign(size_t alignment, size_t n) {
-    ENTER(memalign, n);
-    void *p = __libc_memalign(alignment, n);
-    leave();
-    return p;
-}
-
-PUBLIC void *aligned_alloc(size_t alignment, size_t n) {
-    ENTER(aligned_alloc, n);
-    void *p = __libc_memalign(alignment, n);
-    leave();
-    return p;
-}
-
-PUBLIC int posix_memalign(void **out, size_t alignment, size_t n) {
-    if (!alignment || alignment % sizeof(void *) || (alignment & (alignment - 1)))
-        return EINVAL;
-    ENTER(posix_memalign, n);
-    int saved = errno;
-    void *p = __libc_memalign(alignment, n);
-    errno = saved;
-    leave();
-    if (!p)
-        return ENOMEM;
-    *out = p;
-    return 0;
-}
-
-PUBLIC void *valloc(size_t n) {
-    ENTER(valloc, n);
-    void *p = __libc_valloc(n);
-    leave();
-    return p;
-}
-
-PUBLIC void *pvalloc(size_t n) {
-    ENTER(pvalloc, n);
-    void *p = __libc_pvalloc(n);
-    leave();
-    return p;
-}
-
-PUBLIC void free(void *p) {
-    if (!p) /* does nothing by definition */
-        return;
-    ENTER(free, 0);
-    __libc_free(p);
-    leave();
-}
-
 /* ---- looking up what we forward to ------------------------------------------------------------ */
+
+typedef void *find_t(void *, const char *);
+
+#if __GLIBC_PREREQ(2, 34)
+#define VERSION_OF_DLSYM "GLIBC_2.34"
+#elif defined(__x86_64__)
+#define VERSION_OF_DLSYM "GLIBC_2.2.5"
+#else
+#define VERSION_OF_DLSYM "GLIBC_2.17"
+#endif
+
+/* The C library's own dlsym: ours is below. */
+static find_t *real_dlsym(void) {
+    static find_t *real;
+    if (__builtin_expect(!real, 0))
+        real = (find_t *)dlvsym(RTLD_NEXT, "dlsym", VERSION_OF_DLSYM);
+    if (!real)
+        abort();
+    return real;
+}
 
 #define REAL(name) \
     static __typeof__(&name) real; \
@@ -372,7 +351,7 @@ static void *next_definition(const char *name) {
         p = dlvsym(RTLD_NEXT, name, "GLIBC_2.3.2");
 #endif
     if (!p)
-        p = dlsym(RTLD_NEXT, name);
+        p = real_dlsym()(RTLD_NEXT, name);
     ledger.armed = armed;
     selector = trapped;
     if (!p) {
@@ -382,6 +361,168 @@ static void *next_definition(const char *name) {
     }
     return p;
 }
+
+/* ---- the heap ---------------------------------------------------------------------------------
+ * The C library has a second name for each of these, by which a program can pass the first one. So we
+ * define both, and must look up what we forward to. Looking up may allocate, in some C libraries: that
+ * once is served from memory of our own. */
+
+static void *(*heap_malloc)(size_t), *(*heap_calloc)(size_t, size_t),
+    *(*heap_realloc)(void *, size_t), *(*heap_memalign)(size_t, size_t), *(*heap_valloc)(size_t),
+    *(*heap_pvalloc)(size_t);
+static void (*heap_free)(void *);
+
+enum { EARLY = 1 << 14 };
+static char early[EARLY] __attribute__((aligned(64)));
+static size_t early_used;
+
+static void *early_memory(size_t n) {
+    if (n > EARLY - 64 - early_used)
+        abort();
+    char *p = early + early_used;
+    early_used += (n + 63) & ~(size_t)63;
+    return p;
+}
+
+static inline int is_early(const void *p) {
+    return (uintptr_t)p - (uintptr_t)early < EARLY;
+}
+
+/* False while they are being looked up. */
+static __attribute__((noinline, cold)) int find_heap(void) {
+    static int looking; /* the first allocation of a process comes before its first thread */
+    if (looking)
+        return 0;
+    looking = 1;
+    heap_calloc = (void *(*)(size_t, size_t))next_definition("__libc_calloc");
+    heap_realloc = (void *(*)(void *, size_t))next_definition("__libc_realloc");
+    heap_memalign = (void *(*)(size_t, size_t))next_definition("__libc_memalign");
+    heap_valloc = (void *(*)(size_t))next_definition("__libc_valloc");
+    heap_pvalloc = (void *(*)(size_t))next_definition("__libc_pvalloc");
+    heap_free = (void (*)(void *))next_definition("__libc_free");
+    heap_malloc = (void *(*)(size_t))next_definition("__libc_malloc"); /* the last: all are there */
+    looking = 0;
+    return 1;
+}
+
+#define HEAP_OR(otherwise) \
+    if (__builtin_expect(!heap_malloc, 0) && !find_heap()) \
+    return otherwise
+
+PUBLIC void *malloc(size_t n) {
+    HEAP_OR(early_memory(n));
+    ENTER(malloc, n);
+    void *p = heap_malloc(n);
+    leave();
+    return p;
+}
+
+PUBLIC void *calloc(size_t count, size_t size) {
+    size_t n;
+    int overflow = __builtin_mul_overflow(count, size, &n);
+    HEAP_OR(early_memory(n));
+    ENTER(calloc, overflow ? 0 : n);
+    void *p = heap_calloc(count, size);
+    leave();
+    return p;
+}
+
+/* Moves what was served early; the new size is the least that is known to lie there. */
+static void *leave_early(void *old, size_t n) {
+    size_t rest = early + EARLY - (char *)old;
+    void *p = heap_malloc ? heap_malloc(n) : early_memory(n);
+    if (p)
+        memcpy(p, old, n < rest ? n : rest);
+    return p;
+}
+
+PUBLIC void *realloc(void *old, size_t n) {
+    HEAP_OR(old ? leave_early(old, n) : early_memory(n));
+    ENTER(realloc, n);
+    void *p = is_early(old) ? leave_early(old, n) : heap_realloc(old, n);
+    leave();
+    return p;
+}
+
+PUBLIC void *reallocarray(void *old, size_t count, size_t size) {
+    size_t n;
+    int overflow = __builtin_mul_overflow(count, size, &n);
+    HEAP_OR(NULL);
+    ENTER(reallocarray, overflow ? 0 : n);
+    void *p = NULL;
+    if (overflow)
+        errno = ENOMEM;
+    else
+        p = heap_realloc(old, n);
+    leave();
+    return p;
+}
+
+PUBLIC void *memalign(size_t alignment, size_t n) {
+    HEAP_OR(NULL);
+    ENTER(memalign, n);
+    void *p = heap_memalign(alignment, n);
+    leave();
+    return p;
+}
+
+PUBLIC void *aligned_alloc(size_t alignment, size_t n) {
+    HEAP_OR(NULL);
+    ENTER(aligned_alloc, n);
+    void *p = heap_memalign(alignment, n);
+    leave();
+    return p;
+}
+
+PUBLIC int posix_memalign(void **out, size_t alignment, size_t n) {
+    if (!alignment || alignment % sizeof(void *) || (alignment & (alignment - 1)))
+        return EINVAL;
+    HEAP_OR(ENOMEM);
+    ENTER(posix_memalign, n);
+    int saved = errno;
+    void *p = heap_memalign(alignment, n);
+    errno = saved;
+    leave();
+    if (!p)
+        return ENOMEM;
+    *out = p;
+    return 0;
+}
+
+PUBLIC void *valloc(size_t n) {
+    HEAP_OR(NULL);
+    ENTER(valloc, n);
+    void *p = heap_valloc(n);
+    leave();
+    return p;
+}
+
+PUBLIC void *pvalloc(size_t n) {
+    HEAP_OR(NULL);
+    ENTER(pvalloc, n);
+    void *p = heap_pvalloc(n);
+    leave();
+    return p;
+}
+
+PUBLIC void free(void *p) {
+    if (!p || is_early(p)) /* nothing to do, by definition or because it stays */
+        return;
+    HEAP_OR();
+    ENTER(free, 0);
+    heap_free(p);
+    leave();
+}
+
+#define SECOND_NAME(type, name, parameters) \
+    PUBLIC type __libc_##name parameters __attribute__((alias(#name)));
+SECOND_NAME(void *, malloc, (size_t))
+SECOND_NAME(void *, calloc, (size_t, size_t))
+SECOND_NAME(void *, realloc, (void *, size_t))
+SECOND_NAME(void *, memalign, (size_t, size_t))
+SECOND_NAME(void *, valloc, (size_t))
+SECOND_NAME(void *, pvalloc, (size_t))
+SECOND_NAME(void, free, (void *))
 
 /* ---- pages ------------------------------------------------------------------------------------ */
 
@@ -452,14 +593,22 @@ PUBLIC int pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
     return r;
 }
 
+PUBLIC int thrd_create(thrd_t *thread, thrd_start_t start, void *argument) {
+    REAL(thrd_create);
+    ENTER(thrd_create, 0);
+    int r = real(thread, start, argument);
+    leave();
+    return r;
+}
+
 /* ---- locks, waiting, the interpreter ------------------------------------------------------------ */
 
 extern ssize_t recv(int, void *, size_t, int), recvfrom(int, void *, size_t, int, void *, void *),
     recvmsg(int, void *, int), send(int, const void *, size_t, int),
     sendto(int, const void *, size_t, int, const void *, unsigned), sendmsg(int, const void *, int);
-extern int accept(int, void *, void *), connect(int, const void *, unsigned);
-extern int sched_yield(void);
-extern pid_t waitpid(pid_t, int *, int);
+extern int accept(int, void *, void *), accept4(int, void *, void *, int),
+    connect(int, const void *, unsigned);
+extern int sched_yield(void), flock(int, int);
 extern int PyGILState_Ensure(void);
 /* These return nothing; a result in a register that nobody reads keeps one shape for all. */
 extern void *PyEval_AcquireThread(void *), *PyEval_RestoreThread(void *);
@@ -473,6 +622,35 @@ extern void *PyEval_AcquireThread(void *), *PyEval_RestoreThread(void *);
         return result; \
     }
 FORWARDED(DEFINE)
+
+PUBLIC void flockfile(FILE *file) {
+    REAL(flockfile);
+    ENTER(flockfile, 0);
+    real(file);
+    leave();
+}
+
+PUBLIC void thrd_yield(void) {
+    REAL(thrd_yield);
+    ENTER(thrd_yield, 0);
+    real();
+    leave();
+}
+
+/* What these call is the program's: its system calls serve no counted function. */
+PUBLIC int pthread_once(pthread_once_t *once, void (*what)(void)) {
+    REAL(pthread_once);
+    ENTER(pthread_once, 0);
+    leave();
+    return real(once, what);
+}
+
+PUBLIC void call_once(once_flag *once, void (*what)(void)) {
+    REAL(call_once);
+    ENTER(call_once, 0);
+    leave();
+    real(once, what);
+}
 
 PUBLIC ssize_t pread(int fd, void *b, size_t n, off_t o) {
     REAL(pread64);
@@ -540,6 +718,9 @@ static char category_of(long number, const unsigned long *a) {
 
 static void record_system_call(long number, const unsigned long *a, const void *caller,
                                const uintptr_t *frame) {
+#if defined(__x86_64__)
+    number &= ~0x40000000l; /* the bit of the x32 convention */
+#endif
     if (number < 0 || number >= NUMBERS)
         number = NUMBERS - 1;
     ledger.all_calls[number]++;
@@ -560,7 +741,7 @@ PUBLIC long syscall(long number, ...) {
     static long (*real)(long, ...);
     if (__builtin_expect(!real, 0)) {
         /* not next_definition: it would come back here to report a failure */
-        real = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+        real = (long (*)(long, ...))real_dlsym()(RTLD_NEXT, "syscall");
         if (!real)
             abort();
     }
@@ -577,6 +758,9 @@ PUBLIC long syscall(long number, ...) {
 #define PR_SET_SYSCALL_USER_DISPATCH 59
 #endif
 #define USER_DISPATCH_CODE 2 /* si_code SYS_USER_DISPATCH */
+#ifndef AUDIT_ARCH_X86_64
+#define AUDIT_ARCH_X86_64 0xc000003e
+#endif
 #define KERNEL_SA_RESTORER 0x04000000
 
 /* The only instructions from which system calls always pass. Nothing may be the last byte: the
@@ -593,6 +777,28 @@ extern void alloccheck_gate_return(void) __attribute__((visibility("hidden")));
 extern char __start_alloccheck_gate[] __attribute__((visibility("hidden")));
 extern char __stop_alloccheck_gate[] __attribute__((visibility("hidden")));
 
+/* The number that a 32-bit system call has here, as far as it obtains or releases memory. */
+static long of_32_bits(long number) {
+    switch (number) {
+    case 2:
+        return SYS_fork;
+    case 45:
+        return SYS_brk;
+    case 90:
+    case 192:
+        return SYS_mmap;
+    case 91:
+        return SYS_munmap;
+    case 120:
+        return SYS_clone;
+    case 163:
+        return SYS_mremap;
+    case 190:
+        return SYS_vfork;
+    }
+    return NUMBERS - 1;
+}
+
 static void on_system_call(int signal_number, siginfo_t *info, void *context) {
     (void)signal_number;
     ucontext_t *interrupted = context;
@@ -604,6 +810,17 @@ static void on_system_call(int signal_number, siginfo_t *info, void *context) {
         return;
     }
     long number = info->si_syscall;
+    if (info->si_arch != AUDIT_ARCH_X86_64) {
+        /* int 0x80, with numbers and registers of its own: let the thread make it itself. */
+        if (ledger.armed)
+            record_system_call(of_32_bits(number), (unsigned long[6]){r[REG_RBX]},
+                               info->si_call_addr, (const uintptr_t *)r[REG_RSP]);
+        selector = 0;
+        ledger.complete = 0;
+        r[REG_RIP] -= 2;
+        r[REG_RAX] = number;
+        return;
+    }
     unsigned long a[6] = {r[REG_RDI], r[REG_RSI], r[REG_RDX], r[REG_R10], r[REG_R8], r[REG_R9]};
     if (ledger.armed)
         record_system_call(number, a, info->si_call_addr, (const uintptr_t *)r[REG_RSP]);
@@ -625,6 +842,13 @@ static void on_system_call(int signal_number, siginfo_t *info, void *context) {
         return;
     }
     r[REG_RAX] = alloccheck_gate_call(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    if ((number == SYS_prctl && a[0] == PR_SET_SYSCALL_USER_DISPATCH) ||
+        (number == SYS_rt_sigaction && a[0] == SIGSYS && a[1])) {
+        /* From now on the kernel tells somebody else: begin anew in the next window. */
+        selector = 0;
+        dispatching = 0;
+        ledger.complete = 0;
+    }
     if (number == SYS_rt_sigprocmask) {
         /* Returning restores the mask of before: carry the new one over, and keep our signal. */
         uint64_t mask = 0;
@@ -658,6 +882,41 @@ static void dispatch_this_thread(void) {
 static void dispatch_this_thread(void) { dispatching = -1; }
 
 #endif
+
+/* ---- ways past the dynamic linker's order ---------------------------------------------------------
+ * A program may ask the C library itself for its malloc, or load a library that looks there first. */
+
+#define AS_NAME(name, category) {#name, (const void *)name},
+#define AS_NAME_F(type, name, category, parameters, arguments) AS_NAME(name, category)
+static const struct {
+    const char *name;
+    const void *function;
+} wrapped[] = {
+    HEAP_FUNCTIONS(AS_NAME) FORWARDED(AS_NAME_F) VARIADIC(AS_NAME) AS_NAME(__libc_malloc, a)
+    AS_NAME(__libc_calloc, a) AS_NAME(__libc_realloc, a) AS_NAME(__libc_memalign, a)
+    AS_NAME(__libc_valloc, a) AS_NAME(__libc_pvalloc, a) AS_NAME(__libc_free, f)
+    AS_NAME(mmap64, a) AS_NAME(pread, w) AS_NAME(pwrite, w) AS_NAME(open64, w)
+    AS_NAME(openat64, w) AS_NAME(syscall, o)};
+
+PUBLIC void *dlsym(void *handle, const char *name) {
+    find_t *real = real_dlsym();
+    if (handle == RTLD_NEXT || handle == RTLD_DEFAULT)
+        return real(handle, name); /* a jump: who asks is told by the return address */
+    void *found = real(handle, name);
+    for (size_t i = 0; found && i < sizeof wrapped / sizeof *wrapped; i++)
+        if (!strcmp(wrapped[i].name, name)) {
+            if (found == real(RTLD_NEXT, name)) /* not a function of its own by this name */
+                return (void *)wrapped[i].function;
+            dlerror(); /* that one was found nowhere is our affair */
+            break;
+        }
+    return found;
+}
+
+PUBLIC void *dlopen(const char *file, int flags) {
+    REAL(dlopen);
+    return real(file, flags & ~RTLD_DEEPBIND); /* a jump, as above */
+}
 
 /* ---- the interface ------------------------------------------------------------------------------ */
 
