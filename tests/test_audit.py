@@ -214,6 +214,20 @@ def test_the_program_runs_as_it_would(tmp_path, code):
     assert "1 proved" in (tmp_path / "audit.txt").read_text()
 
 
+def test_what_exit_handlers_compile_is_not_in_the_audit(tmp_path):
+    """As docs/audit.md says in its limits: they run when all is told."""
+    (tmp_path / "handled.py").write_text(
+        "import atexit\nimport numpy as np\nfrom numba import njit\n"
+        "@njit\ndef early(x):\n    return x\n"
+        "@njit\ndef late(n):\n    return np.ones(n)\n"
+        "early(1)\natexit.register(lambda: print(late(2), late.signatures))\n"
+    )
+    done = audit("--output", "audit.txt", "handled.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "[1. 1.] [(int64,)]\n")
+    told = (tmp_path / "audit.txt").read_text()
+    assert "early" in told and "late" not in told
+
+
 def test_a_program_that_fails_is_still_judged(tmp_path):
     (tmp_path / "fails.py").write_text(
         "from numba import njit\n@njit\ndef f(x):\n    return x\nf(1)\nraise KeyError('no')\n"
