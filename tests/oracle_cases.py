@@ -593,3 +593,16 @@ def found_by_name(library):
         return own != everywhere, missing
 
     return found
+
+
+c_fork = _function("fork", ctypes.c_int)
+
+
+@njit
+def forks():
+    return c_fork()
+
+
+def make_by_forking(n):
+    os.fork()
+    return negated

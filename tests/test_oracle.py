@@ -557,6 +557,16 @@ class TestProcess:
             assert other != first == own.pid
             assert own.count(cases.empties, 2, calls=1).allocations == 2
 
+    def test_a_copy_that_measured_code_makes_does_not_answer(self):
+        with Oracle() as own:
+            forked = own.count(cases.forks, calls=2)
+            assert [c.result > 0 for c in forked.calls] == [True, True]
+            assert forked.allocations >= 1 and not forked.steady.complete
+            assert own.count(made_by(cases.make_by_forking, 1), 4).result == 8
+            for n in (1, 2, 3):
+                counts = own.count(cases.empties, n, calls=1)
+                assert (counts.function, counts.allocations) == ("oracle_cases:empties", n)
+
     def test_module_level_convenience_shares_one_oracle(self):
         assert count_effects(cases.direct_malloc, 2, calls=1).allocations == 2
         assert default_oracle() is default_oracle()
