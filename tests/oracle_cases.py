@@ -562,15 +562,16 @@ def make_allocating(way, library):
     elif way == "the second name":
         module, names = libc, ("__libc_malloc", "__libc_free")
     else:
-        grab = _function_of(
-            ctypes.CDLL(library, os.RTLD_NOW | os.RTLD_DEEPBIND), "grab", ctypes.c_long
-        )
+        deeply = way == "deep binding"
+        mode = os.RTLD_NOW | (os.RTLD_DEEPBIND if deeply else 0)
+        name = "grab" if deeply else "grab_next"
+        grab = _function_of(ctypes.CDLL(library, mode), name, ctypes.c_long)
 
         @njit
-        def deep():
+        def grabs():
             return grab()
 
-        return deep
+        return grabs
     obtain = _function_of(module, names[0], ctypes.c_void_p, ctypes.c_size_t)
     release = _function_of(module, names[1], None, ctypes.c_void_p)
 

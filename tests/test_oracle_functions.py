@@ -166,7 +166,10 @@ def past(tmp_path_factory):
     return compiled(tmp_path_factory.mktemp("past"), "past.c", "gcc")
 
 
-@pytest.mark.parametrize("way", ["the library's own name", "the second name", "deep binding"])
+WAYS = ["the library's own name", "the second name", "deep binding", "the next one"]
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_allocations_that_pass_the_dynamic_linkers_order(oracle, past, way):
     counts = oracle.count(made_by(cases.make_allocating, way, str(past)))
     assert (counts.result, counts.allocations, counts.frees) == (0, 1, 1)

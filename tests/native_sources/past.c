@@ -1,5 +1,6 @@
 /* Ways to obtain memory, and to get out of sight, that pass the dynamic linker's usual order. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -12,6 +13,15 @@
 long grab(void) {
     void *volatile p = malloc(48);
     free(p);
+    return p == NULL;
+}
+
+/* As a library does that wraps the heap for its own use. */
+long grab_next(void) {
+    void *(*obtain)(size_t) = (void *(*)(size_t))dlsym(RTLD_NEXT, "malloc");
+    void (*release)(void *) = (void (*)(void *))dlsym(RTLD_NEXT, "free");
+    void *volatile p = obtain(48);
+    release(p);
     return p == NULL;
 }
 

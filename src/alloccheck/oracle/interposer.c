@@ -898,8 +898,26 @@ static const struct {
     AS_NAME(mmap64, a) AS_NAME(pread, w) AS_NAME(pwrite, w) AS_NAME(open64, w)
     AS_NAME(openat64, w) AS_NAME(syscall, o)};
 
+/* Those of ours that go to the C library at once, past all other functions of the name. A library that
+ * wraps one itself can therefore be given ours as the next: they never lead back to it. */
+static const void *counted_heap(const char *name) {
+    static const struct {
+        const char *name;
+        const void *function;
+    } heap[] = {AS_NAME(malloc, a) AS_NAME(calloc, a) AS_NAME(realloc, a) AS_NAME(reallocarray, a)
+                    AS_NAME(memalign, a) AS_NAME(aligned_alloc, a) AS_NAME(posix_memalign, a)
+                        AS_NAME(valloc, a) AS_NAME(pvalloc, a) AS_NAME(free, f)};
+    for (size_t i = 0; i < sizeof heap / sizeof *heap; i++)
+        if (!strcmp(heap[i].name, name))
+            return heap[i].function;
+    return NULL;
+}
+
 PUBLIC void *dlsym(void *handle, const char *name) {
     find_t *real = real_dlsym();
+    const void *counted = handle == RTLD_NEXT ? counted_heap(name) : NULL;
+    if (counted)
+        return (void *)counted;
     if (handle == RTLD_NEXT || handle == RTLD_DEFAULT)
         return real(handle, name); /* a jump: who asks is told by the return address */
     void *found = real(handle, name);
