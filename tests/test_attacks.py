@@ -7,17 +7,23 @@ allocation, a release or a wait from the analysis, each with the truth as the C 
 
 from __future__ import annotations
 
+import builtins
+import collections
+import ctypes
 import enum
+import logging
 import math
 import os
 import struct
 import sys
+import threading
+import weakref
 from functools import partial
-from types import ModuleType, SimpleNamespace
+from types import MappingProxyType, ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-from numba import guvectorize, njit, typeof, types, vectorize
+from numba import cfunc, guvectorize, njit, typeof, types, vectorize
 from numba.core import cgutils, ir
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import FunctionPass, register_pass
@@ -382,6 +388,129 @@ def choice_by_imported_module():
     return *_chosen_by(decide), lambda: setattr(module, "allocating", True)
 
 
+def choice_by_metaclass():
+    settings = {"allocating": False}
+
+    class Meta(type):
+        @property
+        def allocating(cls):
+            return settings["allocating"]
+
+    class Settings(metaclass=Meta):
+        pass
+
+    return *_chosen_by(lambda: Settings.allocating), lambda: settings.update(allocating=True)
+
+
+def choice_by_dunder_attribute():
+    class Settings:
+        __allocating__ = False
+
+    change = partial(setattr, Settings, "__allocating__", True)
+    return *_chosen_by(lambda: Settings.__allocating__), change
+
+
+def choice_by_object_in_set():
+    one = SimpleNamespace(allocating=False)
+    holder = type("Holder", (), {"inner": one})()
+    settings = {holder}
+    return *_chosen_by(lambda: next(iter(settings)).inner.allocating), lambda: setattr(
+        one, "allocating", True
+    )
+
+
+def choice_by_attribute_of_container():
+    settings = type("Settings", (dict,), {})()
+    settings.allocating = False
+    return *_chosen_by(lambda: settings.allocating), lambda: setattr(settings, "allocating", True)
+
+
+def choice_by_default_of_dict():
+    mode = [0]
+    settings = collections.defaultdict(lambda: mode[0])
+    return *_chosen_by(lambda: settings.copy()["mode"]), lambda: mode.__setitem__(0, 1)
+
+
+def choice_by_chain_of_dicts():
+    inner = {}
+    settings = collections.ChainMap({}, inner)
+    return *_chosen_by(lambda: settings.get("mode")), lambda: inner.update(mode=1)
+
+
+def choice_by_proxy_of_dict():
+    inner = {"mode": 0}
+    settings = MappingProxyType(inner)
+    return *_chosen_by(lambda: settings["mode"]), lambda: inner.update(mode=1)
+
+
+def choice_by_method_of_dict():
+    settings = {"mode": 0}
+    look = settings.get
+    return *_chosen_by(lambda: look("mode")), lambda: settings.update(mode=1)
+
+
+def choice_by_weak_reference():
+    one = type("Settings", (), {})()
+    one.allocating = False
+    KEPT.append(one)
+    settings = weakref.ref(one)
+    return *_chosen_by(lambda: settings().allocating), lambda: setattr(one, "allocating", True)
+
+
+def choice_by_value_in_c():
+    settings = ctypes.c_int(0)
+    return *_chosen_by(lambda: settings.value), lambda: setattr(settings, "value", 1)
+
+
+def choice_by_value_of_thread():
+    settings = threading.local()
+    settings.allocating = False
+    return *_chosen_by(lambda: settings.allocating), lambda: setattr(settings, "allocating", True)
+
+
+def choice_by_level_of_logger():
+    logger = logging.getLogger("test_attacks")
+    logger.setLevel(logging.ERROR)
+    return *_chosen_by(lambda: logger.isEnabledFor(logging.DEBUG)), lambda: logger.setLevel(1)
+
+
+def what_is_put_among_builtins():
+    name = "helper_of_test_attacks"
+    setattr(builtins, name, njit(clean))
+    f, _ = written(f"def f(x): return {name}(x)")
+    return f, (F,), lambda: setattr(builtins, name, njit(dirty))
+
+
+def attribute_that_a_module_makes_up():
+    module, values = ModuleType("module"), {"size": 2.0}
+
+    def make_up(name):
+        if name not in values:
+            raise AttributeError(name)
+        return values[name]
+
+    module.__getattr__ = make_up
+    f, _ = written("def f(x): return x * module.size", module=module)
+    return f, (F,), lambda: values.update(size=3.0)
+
+
+def function_of_a_dispatcher():
+    compiled = njit(clean)
+    return lambda x: compiled(x), (F,), lambda: setattr(compiled, "py_func", dirty)
+
+
+def options_of_a_callback():
+    callback = cfunc("float64(float64)")(lambda x: 1.0 / x if x > 2.0 else 1.0 / (x * x + 1.0))
+    callback._compiler.targetoptions["error_model"] = "numpy"
+    change = partial(callback._compiler.targetoptions.update, fastmath=True)
+    return lambda x: callback(x) + x, (F,), change
+
+
+def function_of_a_callback():
+    callback = cfunc("float64(float64)")(clean)
+    return lambda x: callback(x), (F,), lambda: setattr(callback, "_pyfunc", dirty)
+
+
 def lowering_of_extension():
     value = {"factor": 2.0}
 
@@ -536,6 +665,23 @@ CHANGES = [
     choice_by_object_in_list,
     choice_by_environment,
     choice_by_imported_module,
+    choice_by_metaclass,
+    choice_by_dunder_attribute,
+    choice_by_object_in_set,
+    choice_by_attribute_of_container,
+    choice_by_default_of_dict,
+    choice_by_chain_of_dicts,
+    choice_by_proxy_of_dict,
+    choice_by_method_of_dict,
+    choice_by_weak_reference,
+    choice_by_value_in_c,
+    choice_by_value_of_thread,
+    choice_by_level_of_logger,
+    what_is_put_among_builtins,
+    attribute_that_a_module_makes_up,
+    function_of_a_dispatcher,
+    options_of_a_callback,
+    function_of_a_callback,
     lowering_of_extension,
     typing_of_extension,
     constant_of_extension,
@@ -559,6 +705,8 @@ WITHOUT_ALLOCATION = {
     attribute_by_text_of_caller,
     decision_to_inline,
     compiler_pass,
+    attribute_that_a_module_makes_up,
+    options_of_a_callback,
 }
 """Changes that make other code, which is proved all the same."""
 

@@ -172,6 +172,65 @@ def test_callees_are_judged_as_they_were_when_they_were_compiled(tmp_path, betwe
             assert one["verdict"] == ("undecided" if between else "proved"), one
 
 
+@pytest.mark.parametrize("changed", ["MODE = False", ""])
+def test_kernels_are_judged_as_they_were_when_they_were_compiled(tmp_path, changed):
+    """No certificate names them; what they call was compiled as long ago as they were."""
+    (tmp_path / "prog.py").write_text(
+        textwrap.dedent(f"""
+            import numpy as np
+            from numba import float64, guvectorize, njit, vectorize
+
+            MODE = True
+
+            @njit
+            def deep(x):
+                return x if MODE else np.ones(3).sum()
+
+            @vectorize(["float64(float64)"])
+            def eager(x):
+                return deep(x)
+
+            @vectorize
+            def lazy(x):
+                return x if MODE else np.ones(3).sum()
+
+            @guvectorize([(float64[:], float64[:])], "(n)->(n)")
+            def general(x, out):
+                for i in range(x.size):
+                    out[i] = x[i] if MODE else np.ones(3).sum()
+
+            @njit
+            def before(x):
+                return lazy(x)
+
+            before(1.0)
+            {changed}
+
+            @njit
+            def of_eager(x):
+                return eager(x)
+
+            @njit
+            def of_lazy(x):
+                return lazy(x)
+
+            @njit
+            def of_general(x, out):
+                general(x, out)
+
+            @njit
+            def of_caller(x):
+                return of_eager(x) + 1.0
+
+            of_lazy(1.0), of_caller(1.0), of_general(np.ones(2), np.ones(2))
+        """)
+    )
+    done = audit("--format", "json", "prog.py", cwd=tmp_path)
+    rows = {one["function"].partition(":")[2]: one for one in document(done)["functions"]}
+    for name in ("of_eager", "of_lazy", "of_general", "of_caller"):
+        assert rows[name]["verdict"] == ("undecided" if changed else "proved")
+
+
 def test_only_functions_that_matter_count():
     limits = [1, 2]
 

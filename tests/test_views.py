@@ -413,6 +413,59 @@ def test_stock_numba_keeps_its_copies():
     assert "NRT_Allocate" in text
 
 
+def narrow_bounds(x, n):
+    a = 260
+    b = 263
+    x[5:8] = x[a:b]
+
+
+def narrow_bound(x, n):
+    a = 260
+    x[a:8] = x[2:6]
+
+
+def narrow_copy(x, n):
+    a = n + 126
+    b = a
+    x[b:] = x[:a]
+
+
+def beyond_all_indices(x, n):
+    x[1:7] = x[2**64 - 8 : 2**64 - 2]
+
+
+def twin_of_narrow(x, n):
+    a = 4
+    b = a
+    x[b:8] = x[:a]
+
+
+@pytest.mark.parametrize(
+    ("function", "declared"),
+    [
+        (narrow_bounds, {"a": types.int8, "b": types.int8}),
+        (narrow_bound, {"a": types.int8}),
+        (narrow_copy, {"b": types.int8}),
+        (beyond_all_indices, {}),
+    ],
+)
+def test_bounds_that_change_with_the_type_of_their_variable(function, declared):
+    outcomes = []
+    for made in (
+        njit(locals=declared)(function),
+        check_allocs(locals=declared, on_failure="report")(function),
+    ):
+        x = np.arange(8.0)
+        made(x, 2)
+        outcomes.append(x.tolist())
+    assert outcomes[0] == outcomes[1]
+    assert not analyze(function, (V, int64), locals=declared).ok
+
+
+def test_bounds_whose_declared_type_has_room_are_known():
+    assert analyze(twin_of_narrow, (V, int64), locals={"a": types.int8, "b": types.int16}).ok
+
+
 @pytest.mark.parametrize("k", [(0, 0), (1, 0), (5, 0), (5, 1), (5, 5)])
 def test_sizes_that_do_not_fit_raise_as_before(k):
     checked = check_allocs([(V, int64)])(halves)

@@ -353,7 +353,7 @@ def as_compiled(one: Compiled, row: Row, callees: Callees | None = None) -> Row:
         changed = f"{changed} has changed since Numba compiled this function"
     elif callees is not None:
         # Itself among them, for other types: it may be recursive.
-        changed = callees.changed(names)
+        changed = callees.changed(names | one.frozen.unnamed())
     if changed is None:
         return row
     return unjudged(one, f"{changed}: what ran is something else", row.seconds)

@@ -136,7 +136,7 @@ class CanonicalCache:
             self.clear()
             return None
         if world.transformed:
-            # A pass of somebody else's may look at anything, and nobody knows at what.
+            # Code of somebody else's may look at anything, and nobody knows at what.
             world.dispose()
             self.clear()
             return result

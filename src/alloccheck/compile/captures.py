@@ -6,6 +6,7 @@ whether the values are still the ones that were frozen.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import hashlib
 import weakref
@@ -37,6 +38,11 @@ _BY_ADDRESS = 1_000_000
 MISSING = object()
 """Stands for a value that is not there (yet)."""
 
+_BUILTINS = {
+    name: value for name, value in vars(builtins).items() if type(value) is not FunctionType
+}
+"""Python's own, as far as nobody changed them before."""
+
 
 def captured_values(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     """Yield what a Python function can reach outside itself, with the way to it.
@@ -61,13 +67,16 @@ def captured_values(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     """
     names = sorted(names_read(function))
     scope = function.__globals__
-    builtins = scope.get("__builtins__", {})
-    builtin_names = vars(builtins) if isinstance(builtins, ModuleType) else builtins
+    given = scope.get("__builtins__", {})
+    builtin_names = vars(given) if isinstance(given, ModuleType) else given
     for name in names:
         if name in scope:
             yield from _with_attributes(f"global {name}", scope[name], names)
         elif name not in builtin_names:
             yield f"global {name}", MISSING
+        elif builtin_names[name] is not _BUILTINS.get(name, MISSING):
+            # Somebody put it where all modules look.
+            yield from _with_attributes(f"global {name}", builtin_names[name], names)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             value = cell.cell_contents
@@ -343,6 +352,7 @@ def fingerprint(value: Any) -> tuple[Any, ...]:
         declared = () if value._can_compile else tuple(map(str, value.nopython_signatures))
         return (
             Same(value),
+            Same(value.py_func),
             value._can_compile,
             declared,
             repr(value.targetoptions),
@@ -352,6 +362,14 @@ def fingerprint(value: Any) -> tuple[Any, ...]:
     if is_a(value, DUFunc):
         declared = tuple(map(str, value._dispatcher.overloads)) if value._frozen else ()
         return (Same(value), value._frozen, declared)
+    if is_a(value, CFunc):
+        compiler = value._compiler
+        return (
+            Same(value),
+            Same(value._pyfunc),
+            repr(compiler.targetoptions),
+            repr(compiler.locals),
+        )
     class_type = attribute(value, "class_type")
     if isinstance(class_type, ClassType):
         return (Same(value), class_fingerprint(class_type))

@@ -10,9 +10,14 @@ import argparse
 import array
 import collections
 import contextvars
+import ctypes
 import functools
+import gc
+import logging
 import os
+import threading
 import types as python_types
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,13 +30,28 @@ from numba.core.dispatcher import Dispatcher
 
 _MOST = 2_000
 """Objects that one key is made of; what is behind them is told by identity."""
-_FUNCTIONS: tuple[Any, ...] = (python_types.FunctionType, staticmethod, classmethod, property)
+_OF_EVERY_CLASS = frozenset({"__dict__", "__doc__", "__module__", "__weakref__", "_abc_impl"})
+_BOUND = python_types.BuiltinMethodType | python_types.MethodWrapperType
+"""Methods of built-in classes, such as ``{}.get``."""
 _OPEN: tuple[Any, ...] = (
     python_types.SimpleNamespace,
     argparse.Namespace,
     collections.UserDict,
+    collections.ChainMap,
+    weakref.WeakKeyDictionary,
+    weakref.WeakSet,
+    weakref.WeakValueDictionary,
 )
 """Classes of the standard library whose instances are nothing but what others put into them."""
+_MEMORY: tuple[Any, ...] = (
+    bytearray,
+    array.array,
+    memoryview,
+    ctypes._SimpleCData,
+    ctypes.Array,
+    ctypes.Structure,
+    ctypes.Union,
+)
 _ENVIRONMENT = (os.environ, os.getenv)
 _OURS = ("ALLOCCHECK_AUDIT", "PYTHONPATH")
 """Variables that an audit sets while the program runs."""
@@ -86,7 +106,8 @@ def functions_in(value: Any) -> Iterator[Any]:
         value = value.__self__
     elif is_a(value, functools.partial):
         yield from (value.func, *value.args, *value.keywords.values())
-    for kind in type.mro(value if is_a(value, type) else type(value)):
+    kinds = type.mro(type(value))
+    for kind in (*type.mro(value), *kinds) if is_a(value, type) else kinds:
         if not is_trusted_module(str(kind.__module__)):
             for one in vars(kind).values():
                 if is_a(one, staticmethod | classmethod):
@@ -107,14 +128,35 @@ def parts_of(value: Any) -> Iterator[tuple[Any, Any]]:
     ----------
     value : object
     """
-    if is_a(value, tuple | list):
-        yield from enumerate(value)
+    yield from _held(value)
+    if _is_open(value):
+        yield "class", type(value)
+        yield from _attributes(value)
+
+
+def _is_open(value: Any) -> bool:
+    """Tell whether an object's attributes are what others put into them."""
+    if is_a(value, types.Type | type):
+        return False
+    return is_a(value, _OPEN) or not is_trusted_module(str(type(value).__module__))
+
+
+def _held(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield what a value has besides attributes."""
+    if is_a(value, tuple):
+        yield from enumerate(tuple.__iter__(value))
+    elif is_a(value, list):
+        yield from enumerate(list.__iter__(value))
     elif is_a(value, dict):
-        for one in value:
-            yield "key", one
-            yield "value", dict.get(value, one)
-    elif is_a(value, set | frozenset):
-        yield "content", repr(sorted(map(repr, value)))
+        for key, one in dict.items(value):
+            yield "key", key
+            yield "value", one
+        if is_a(value, collections.defaultdict):
+            yield "default", value.default_factory
+    elif is_a(value, set):
+        yield from enumerate(set.__iter__(value))
+    elif is_a(value, frozenset):
+        yield from enumerate(frozenset.__iter__(value))
     elif is_a(value, python_types.MethodType):
         yield "function", value.__func__
         yield "object", value.__self__
@@ -124,20 +166,36 @@ def parts_of(value: Any) -> Iterator[tuple[Any, Any]]:
     elif is_a(value, type):
         if not is_trusted_module(str(value.__module__)):
             for name, one in sorted(vars(value).items()):
-                if is_a(one, _FUNCTIONS) or not name.startswith(("__", "_abc_")):
+                if name not in _OF_EVERY_CLASS:
                     yield name, one
             yield from (("base", one) for one in value.__bases__)
+            yield "class", type(value)
     elif is_a(value, collections.deque):
         yield from enumerate(value)
-    elif is_a(value, bytearray | array.array):
-        yield "content", bytes(value)
+    elif is_a(value, _MEMORY):
+        yield "content", _bytes(value)
+    elif is_a(value, weakref.ref):
+        yield "object", weakref.ref.__call__(value)
+    elif is_a(value, python_types.MappingProxyType):
+        yield from enumerate(gc.get_referents(value))
+    elif is_a(value, _BOUND):
+        # Of modules what is read is captured by name.
+        if not is_a(value.__self__, python_types.ModuleType | type | None):
+            yield "object", value.__self__
+    elif is_a(value, threading.local):
+        yield from threading.local.__getattribute__(value, "__dict__").items()
     elif is_a(value, contextvars.ContextVar):
         yield "value", value.get(None)
-    elif is_a(value, _OPEN) or not (
-        is_a(value, types.Type) or is_trusted_module(str(type(value).__module__))
-    ):
-        yield "class", type(value)
-        yield from _attributes(value)
+    elif is_a(value, logging.Logger):
+        yield "level", logging.Logger.getEffectiveLevel(value)
+        yield "disabled", (value.disabled, value.manager.disable)
+
+
+def _bytes(memory: Any) -> bytes | None:
+    try:
+        return memoryview(memory).tobytes()
+    except (BufferError, ValueError):
+        return None  # a view that was released
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:

@@ -77,6 +77,10 @@ class Frozen:
     classes: tuple[tuple[Any, Any], ...] = ()
     configuration: Configuration | None = None
 
+    def unnamed(self) -> set[str]:
+        """Return names of functions that a certificate may not name, such as ufuncs' kernels."""
+        return {_name(one) for one, _ in self.functions if id(one) in self.inlined}
+
     def changed(self, names: Container[str]) -> str | None:
         """Return what has another value by now, in words; None when nothing has.
 
@@ -95,7 +99,7 @@ class Frozen:
                     f"a method of {attribute(kind, 'classname') or attribute(kind, 'class_name')}"
                 )
         for function, before in self.functions:
-            name = f"{function.__module__}:{function.__qualname__}"
+            name = _name(function)
             runs = id(function) in self.inlined
             if name not in names and not runs:
                 continue
@@ -109,6 +113,10 @@ class Frozen:
                 if "." not in path:
                     return f"{path} of {name}"
         return None
+
+
+def _name(function: FunctionType) -> str:
+    return f"{function.__module__}:{function.__qualname__}"
 
 
 def frozen_by(function: Callable[..., Any], argument_types: Iterable[Any] = ()) -> Frozen:

@@ -59,6 +59,9 @@ END = "end"
 
 WHOLE = Slice(None, None, None)
 
+_LARGEST = 2**63 - 1
+"""The largest index that Numba counts with."""
+
 
 def apart(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     """Whether two indices of an array can never reach the same element, whatever its shape.
@@ -228,18 +231,22 @@ def _is_index(value: Any) -> bool:
 def _slice(start: Any, stop: Any, step: Any = None) -> Slice | None:
     """Return a slice, or None when a member is neither an integer nor None."""
     fit = all(
-        one is None or type(one) is int or isinstance(one, Unknown) for one in (start, stop, step)
+        one is None or (type(one) is int and abs(one) <= _LARGEST) or isinstance(one, Unknown)
+        for one in (start, stop, step)
     )
     return Slice(start, stop, step) if fit else None
 
 
 def _constant(value: Any) -> Any:
-    """Return a constant as a part of an index, or None when it is none."""
+    """Return a constant as a part of an index, or None when it is none.
+
+    One that is too large for an address is another one where it is used.
+    """
     if type(value) is slice:
         return _slice(value.start, value.stop, value.step)
     if type(value) is tuple:
         return tuple(map(_constant, value))
-    return value if type(value) is int else None
+    return value if type(value) is int and abs(value) <= _LARGEST else None
 
 
 @contextlib.contextmanager
@@ -268,6 +275,20 @@ def _never_overlap(context: Any, builder: Any, *extents: Any) -> Any:
 def _statements(blocks: Iterable[Any]) -> Iterator[Any]:
     for block in blocks:
         yield from block.body
+
+
+def _keeps(given: Any, wanted: Any) -> bool:
+    """Whether a conversion to another type leaves integers as they are when used as an index."""
+    given, wanted = (
+        one.type if isinstance(one, types.Optional) else one for one in (given, wanted)
+    )
+    if isinstance(given, types.BaseTuple) and isinstance(wanted, types.BaseTuple):
+        return all(map(_keeps, given.types, wanted.types))
+    if isinstance(given, types.Integer):
+        return not isinstance(wanted, types.Boolean) and not (
+            isinstance(wanted, types.Integer) and wanted.bitwidth < given.bitwidth
+        )
+    return not (isinstance(given, types.Float) and isinstance(wanted, types.Integer))
 
 
 def _ways(blocks: Mapping[int, Any]) -> tuple[list[int], dict[int, list[int]]]:
@@ -308,6 +329,8 @@ class ViewLower(Lower):  # type: ignore[misc]
     def _needless_copies(self) -> Iterator[Any]:
         if not any(map(self._is_copy, _statements(self.blocks.values()))):
             return
+        if any(map(self._narrows, _statements(self.blocks.values()))):
+            return  # also what Numba says of constant indices is not what they are in the end
         roots, following = _ways(self.blocks)
         waiting: list[tuple[int, _Values | None]] = [(label, None) for label in roots]
         while waiting:
@@ -325,6 +348,26 @@ class ViewLower(Lower):  # type: ignore[misc]
         return isinstance(statement, ir.SetItem | ir.StaticSetItem) and all(
             isinstance(self.typeof(one.name), types.Array)
             for one in (statement.target, statement.value)
+        )
+
+    def _narrows(self, statement: Any) -> bool:
+        """Whether an assignment may change an integer: types of variables may be declared."""
+        if not isinstance(statement, ir.Assign):
+            return False
+        value, wanted = statement.value, self.typeof(statement.target.name)
+        if isinstance(value, ir.Var):
+            return not _keeps(self.typeof(value.name), wanted)
+        if isinstance(value, ir.Expr):
+            if value.op != "build_tuple":
+                return False
+            given = types.Tuple([self.typeof(one.name) for one in value.items])
+            return not _keeps(given, wanted)
+        number = getattr(value, "value", None)
+        if isinstance(wanted, types.Optional):
+            wanted = wanted.type
+        return type(number) is int and (
+            isinstance(wanted, types.Boolean)
+            or (isinstance(wanted, types.Integer) and not wanted.minval <= number <= wanted.maxval)
         )
 
     def _in_place(self, expression: Any) -> bool:

@@ -382,7 +382,7 @@ class World:
         self._constants: dict[int, Any] = {}
         self._module_attributes: dict[tuple[int, str], tuple[Any, str]] = {}
         self.transformed = False
-        """Whether passes of somebody else's took part, which may look at anything."""
+        """Whether code of somebody else's took part that may look at anything, such as a pass."""
         self.root: WorldDispatcher
         """Counterpart of the function that the present job is about."""
         self._root: tuple[Any, WorldDispatcher] | None = None
@@ -482,6 +482,8 @@ class World:
         """Remember that something was read of a module, under whatever name it was reached."""
         if not is_trusted_module(module.__name__):
             self._module_attributes[id(module), name] = (module, name)
+            # What a module makes up when it is asked can be another thing the next time.
+            self.transformed |= name not in vars(module)
 
     # --- counterparts -------------------------------------------------------------------------
 
