@@ -304,13 +304,10 @@ def running_key(function: FunctionType) -> tuple[Any, ...]:
 
     Examples
     --------
-    >>> class Settings:
-    ...     fast = False
-    >>> def choose(x):
-    ...     return Settings.fast
-    >>> choose.__globals__["Settings"] = Settings
+    >>> def choose(x, settings={"fast": False}):
+    ...     return settings["fast"]
     >>> before = running_key(choose)
-    >>> Settings.fast = True
+    >>> choose.__defaults__[0]["fast"] = True
     >>> running_key(choose) == before
     False
     """
