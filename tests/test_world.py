@@ -620,6 +620,16 @@ class Interrupter:
             sys.settrace(None)
 
 
+@pytest.fixture
+def new_objects_alone():
+    """Let the collector look at what the test makes alone: pictures collect, hundreds of times."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("new_objects_alone")
 @pytest.mark.parametrize("kept", ["0", "1"])
 def test_ctrl_c_while_memories_are_exchanged_puts_everything_back(kept, monkeypatch):
     monkeypatch.setenv(canonical.SWITCH, kept)
@@ -648,6 +658,7 @@ def test_ctrl_c_while_memories_are_exchanged_puts_everything_back(kept, monkeypa
     assert analyze(uses_everything, "(float64[::1], int64)").certificate.digest == expected
 
 
+@pytest.mark.usefixtures("new_objects_alone")
 def test_ctrl_c_at_any_moment_leaves_numba_usable():
     def interrupt(signum, frame):
         signal.raise_signal(signal.SIGINT)
