@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import os
 import re
@@ -13,11 +14,13 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from alloccheck.audit import workers
 from alloccheck.audit.judge import VERDICTS, Row
 from alloccheck.audit.program import Command, command_of
 from alloccheck.audit.report import Audit, audit_to_json, audit_to_text
+from alloccheck.cli import main
 from alloccheck.errors import UsageError
 from test_report import SCHEMA, violations
 
@@ -327,6 +330,19 @@ def test_threads_that_outlive_the_main_one_are_part_of_the_program(tmp_path, end
     assert {name: row["verdict"] for name, row in rows_of(done).items()} == {"f": "proved"}
     assert done.stderr.startswith("2\n")
     assert done.returncode == (2 if "SystemExit" in end else 0)
+
+
+def test_executors_take_work_after_an_audit_in_the_same_process(tmp_path):
+    program = tmp_path / "plain.py"
+    program.write_text(
+        "import concurrent.futures.process\n"
+        "concurrent.futures.ThreadPoolExecutor(1).submit(print, 'hello')\n"
+    )
+    done = CliRunner().invoke(main, ["audit", str(program)])
+    assert done.output.startswith("hello\n")
+    for kind in (concurrent.futures.ThreadPoolExecutor, concurrent.futures.ProcessPoolExecutor):
+        with kind(1) as pool:
+            assert pool.submit(int, "7").result() == 7
 
 
 def test_a_program_that_takes_the_audit_with_it_is_not_proved(tmp_path):

@@ -207,17 +207,32 @@ def _end_fork(code: int) -> NoReturn:
         os._exit(code & 0xFF)
 
 
+_NO_MORE_WORK = (
+    ("concurrent.futures.thread", "_shutdown"),
+    ("concurrent.futures.process", "_global_shutdown"),
+)
+"""What executors look at before they take work."""
+
+
 def _wait_for_threads() -> None:
     """Wait for the program's threads, as Python does before it ends: they are part of it.
 
-    Threads of executors wait for work until they are told that there will be no more.
+    Threads of executors wait for work until they are told that there will be no more. Python never
+    takes that back; but here the process goes on after its program, and may have executors of its own.
     """
     for tell in reversed(getattr(threading, "_threading_atexits", ())):
         tell()
     this = threading.current_thread()
-    while others := [one for one in threading.enumerate() if one is not this and not one.daemon]:
-        for one in others:
-            one.join()
+    try:
+        while others := [
+            one for one in threading.enumerate() if one is not this and not one.daemon
+        ]:
+            for one in others:
+                one.join()
+    finally:
+        for name, flag in _NO_MORE_WORK:
+            if hasattr(module := sys.modules.get(name), flag):
+                setattr(module, flag, False)
 
 
 def _exit_failure(code: Any) -> str | None:
