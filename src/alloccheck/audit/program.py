@@ -218,7 +218,8 @@ def _wait_for_threads() -> None:
     """Wait for the program's threads, as Python does before it ends: they are part of it.
 
     Threads of executors wait for work until they are told that there will be no more. Python never
-    takes that back; but here the process goes on after its program, and may have executors of its own.
+    takes that back; but here the process goes on after its program, and may have executors of
+    its own.
     """
     for tell in reversed(getattr(threading, "_threading_atexits", ())):
         tell()
