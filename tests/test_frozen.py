@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copyreg
+import inspect
 import textwrap
 
 import numpy as np
 import pytest
-from numba import njit
+from numba import njit, objmode
+from numba.extending import overload
 
 from alloccheck.compile.frozen import frozen_by
 from alloccheck.compile.kin import KinIdentity
@@ -496,3 +499,89 @@ def test_attributes_of_functions_are_part_of_the_question():
     assert digest() == before
     asked.answer = 2
     assert digest() != before
+
+
+SEEN = {"mode": 0}
+
+
+class Options:
+    pass
+
+
+@njit
+def compiled_helper(x):
+    return SEEN, x
+
+
+@njit
+def helper_in_object_mode(x):
+    with objmode(y="float64"):
+        y = float(SEEN["mode"])
+    return x + y
+
+
+def _of_compiled():
+    pass
+
+
+def _of_its_function():
+    pass
+
+
+def _of_object_mode():
+    pass
+
+
+def _of_a_class():
+    pass
+
+
+@overload(_of_compiled)
+def _choose_compiled():
+    return lambda: compiled_helper(1.0)
+
+
+@overload(_of_its_function)
+def _choose_by_its_function():
+    return (lambda: 1.0) if compiled_helper.py_func(1.0)[0]["mode"] else (lambda: 2.0)
+
+
+@overload(_of_object_mode)
+def _choose_by_object_mode():
+    return (lambda: 1.0) if helper_in_object_mode(1.0) == 1.0 else (lambda: 2.0)
+
+
+@overload(_of_a_class)
+def _choose_by_a_class():
+    return (lambda: 1.0) if hasattr(Options, "fast") else (lambda: 2.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "counts"),
+    [
+        (lambda: _of_compiled(), False),
+        (lambda: _of_its_function(), True),
+        (lambda: _of_object_mode(), True),
+    ],
+    ids=["compiled code", "the function it is made of", "a block in object mode"],
+)
+def test_a_jitted_function_is_looked_into_where_python_may_run_it(call, counts, monkeypatch):
+    frozen = frozen_by(call)
+    monkeypatch.setitem(SEEN, "mode", 1)
+    assert (frozen.changed(()) is not None) == counts
+
+
+def test_what_python_puts_into_a_class_is_no_change():
+    def call():
+        return _of_a_class()
+
+    frozen = frozen_by(call)
+    assert copyreg._slotnames(Options) == [] and "__slotnames__" in vars(Options)
+    assert inspect.get_annotations(Options) == {} and Options.__annotations__ == {}
+    assert "__annotations__" in vars(Options)
+    assert frozen.changed(()) is None
+    Options.fast = True
+    try:
+        assert frozen.changed(()) is not None
+    finally:
+        del Options.fast

@@ -30,7 +30,10 @@ from numba.core.dispatcher import Dispatcher
 
 _MOST = 2_000
 """Objects that one key is made of; what is behind them is told by identity."""
-_OF_EVERY_CLASS = frozenset({"__dict__", "__doc__", "__module__", "__weakref__", "_abc_impl"})
+_OF_EVERY_CLASS = frozenset(
+    {"__dict__", "__doc__", "__module__", "__slotnames__", "__weakref__", "_abc_impl"}
+)
+"""What Python puts into classes by itself; the names of slots when an instance is first pickled."""
 _BOUND = python_types.BuiltinMethodType | python_types.MethodWrapperType
 """Methods of built-in classes, such as ``{}.get``."""
 _OPEN: tuple[Any, ...] = (
@@ -166,7 +169,9 @@ def _held(value: Any) -> Iterator[tuple[Any, Any]]:
     elif is_a(value, type):
         if not is_trusted_module(str(value.__module__)):
             for name, one in sorted(vars(value).items()):
-                if name not in _OF_EVERY_CLASS:
+                # The annotations of a class without any are made when somebody asks for them.
+                made = name == "__annotations__" and type(one) is dict and not one
+                if name not in _OF_EVERY_CLASS and not made:
                     yield name, one
             yield from (("base", one) for one in value.__bases__)
             yield "class", type(value)

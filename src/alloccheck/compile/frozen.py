@@ -115,6 +115,15 @@ class Frozen:
         return None
 
 
+_OF_DISPATCHERS = frozenset({"py_func", "__wrapped__"})
+"""Names by which code gets at the Python function of a dispatcher."""
+
+
+def _may_run_python(function: FunctionType) -> bool:
+    """Whether compiled code of a function may run Python code: blocks in object mode do."""
+    return any("objmode" in name for name in names_of(function.__code__))
+
+
 def _name(function: FunctionType) -> str:
     return f"{function.__module__}:{function.__qualname__}"
 
@@ -218,7 +227,8 @@ class Reach:
         self._meet_class(value if is_a(value, type) else type(value))
         if is_a(value, Dispatcher):
             inline = value.targetoptions.get("inline", "never")
-            runs = runs or inline != "never"
+            # What calls it while Numba compiles calls what was compiled, which looks at nothing.
+            runs = inline != "never" or (runs and _may_run_python(value.py_func))
             if is_a(inline, FunctionType):
                 self._waiting.append((inline, True))
             value = value.py_func
@@ -260,8 +270,11 @@ class Reach:
         self._met[id(function)] = function
         if runs:
             self.inlined.add(id(function))
-        self._waiting += ((value, runs) for _, value in captured_values(function))
+        captured = [value for _, value in captured_values(function)]
+        self._waiting += ((value, runs) for value in captured)
         if runs:
+            if not _OF_DISPATCHERS.isdisjoint(names_of(function.__code__)):
+                self._waiting += ((one.py_func, True) for one in captured if is_a(one, Dispatcher))
             self._waiting += ((value, True) for _, value in _imported(function))
 
     def _meet_class(self, kind: Any) -> None:
