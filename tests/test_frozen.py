@@ -8,7 +8,8 @@ import textwrap
 
 import numpy as np
 import pytest
-from numba import njit, objmode
+from numba import njit
+from numba import objmode as python_block
 from numba.extending import overload
 
 from alloccheck.compile.frozen import frozen_by
@@ -514,10 +515,15 @@ def compiled_helper(x):
 
 
 @njit
-def helper_in_object_mode(x):
-    with objmode(y="float64"):
+def in_object_mode(x):
+    with python_block(y="float64"):
         y = float(SEEN["mode"])
     return x + y
+
+
+@njit
+def helper_in_object_mode(x):
+    return in_object_mode(x)
 
 
 def _of_compiled():

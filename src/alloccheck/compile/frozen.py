@@ -30,6 +30,7 @@ from alloccheck.compile.origin import attribute, is_a, is_of_libraries
 from alloccheck.compile.provenance import functions_of_type
 
 # isort: split
+from numba import objmode
 from numba.core import types
 from numba.core.ccallback import CFunc
 from numba.core.dispatcher import Dispatcher
@@ -121,7 +122,17 @@ _OF_DISPATCHERS = frozenset({"py_func", "__wrapped__"})
 
 def _may_run_python(function: FunctionType) -> bool:
     """Whether compiled code of a function may run Python code: blocks in object mode do."""
-    return any("objmode" in name for name in names_of(function.__code__))
+    waiting, met = [function], set()
+    while waiting:
+        one = waiting.pop()
+        if id(one) in met:
+            continue
+        met.add(id(one))
+        captured = [value for _, value in captured_values(one)]
+        if "objmode" in names_of(one.__code__) or any(one is objmode for one in captured):
+            return True
+        waiting += (value.py_func for value in captured if is_a(value, Dispatcher))
+    return False
 
 
 def _name(function: FunctionType) -> str:
