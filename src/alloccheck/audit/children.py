@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from alloccheck.audit import program, workers
-from alloccheck.audit.judge import Callees, Row, as_compiled, judge, unjudged
+from alloccheck.audit.judge import Callees, Row, as_compiled, as_found, judge, unjudged
 from alloccheck.audit.letters import Letters
 
 if TYPE_CHECKING:
     from alloccheck.analysis.contracts import Contract
+    from alloccheck.compile.overloads import Choices
     from alloccheck.compile.recording import Compiled
     from alloccheck.effects import Guarantee
 
@@ -60,19 +61,26 @@ class Question:
     only: tuple[str, ...]
     timeout: float
 
-    def pool(self, processes: int) -> workers.Pool[Compiled, Row]:
+    def pool(
+        self, processes: int, choices: Callable[[], Choices | None]
+    ) -> workers.Pool[Compiled, Row]:
         """Return what answers it for many functions.
 
         Parameters
         ----------
         processes : int
             How many at once.
+        choices : callable
+            Gives what looks at choosers of overloads.
         """
+
+        def answer(one: Compiled) -> Row:
+            return as_found(
+                one, judge(one, self.guarantee, self.contracts, self.first_call, choices())
+            )
+
         return workers.Pool(
-            # A copy may see other values than there were before it was made, and will be.
-            lambda one: as_compiled(
-                one, judge(one, self.guarantee, self.contracts, self.first_call)
-            ),
+            answer,
             unjudged,
             processes=processes,
             timeout=self.timeout,
@@ -120,13 +128,13 @@ class Children:
         self.problems: list[str] = []
 
     @contextlib.contextmanager
-    def followed(self, recorded: Callable[[], Sequence[Compiled]]) -> Iterator[Teller]:
+    def followed(self, recorder: program.Late) -> Iterator[Teller]:
         """Follow the processes that are started in the block; `collect` is to be called later.
 
         Parameters
         ----------
-        recorded : callable
-            Gives what was recorded in this process; that of forked ones begins with it.
+        recorder : Late
+            Of this process; what forked ones record begins with what it has.
         """
         self._folder = Path(tempfile.mkdtemp(prefix="alloccheck-audit-"))
         before = {name: os.environ.get(name) for name in (VARIABLE, "PYTHONPATH")}
@@ -136,7 +144,7 @@ class Children:
                 pickle.dump(self._question, file)
             os.environ[VARIABLE] = str(self._folder)
             os.environ["PYTHONPATH"] = os.pathsep.join([_FOLLOW, *([path] if path else [])])
-            teller = Teller(self._folder, self._question, recorded, forks_only=True)
+            teller = Teller(self._folder, self._question, recorder, forks_only=True)
             try:
                 yield teller
             finally:
@@ -201,7 +209,7 @@ def begin(folder: str) -> None:
     with (Path(folder) / "question").open("rb") as file:
         question: Question = pickle.load(file)
     recorder = program.record_from_now()
-    teller = Teller(Path(folder), question, lambda: recorder.compiled)
+    teller = Teller(Path(folder), question, recorder)
     recorder.compiled_one = lambda compiled, outermost: teller.compiled(compiled)
 
 
@@ -214,8 +222,8 @@ class Teller:
         Where to tell.
     question : Question
         What is asked.
-    recorded : callable
-        Gives all that was recorded in this process and those that it was forked from.
+    recorder : Late
+        Has all that was recorded in this process and those that it was forked from.
     forks_only : bool
         This process itself has another way to tell.
     """
@@ -224,11 +232,11 @@ class Teller:
         self,
         folder: Path,
         question: Question,
-        recorded: Callable[[], Sequence[Compiled]],
+        recorder: program.Late,
         *,
         forks_only: bool = False,
     ) -> None:
-        self._folder, self._question, self._recorded = folder, question, recorded
+        self._folder, self._question, self._recorder = folder, question, recorder
         self._pid = os.getpid()
         self._of_parent = 0
         self._silent = forks_only
@@ -248,7 +256,7 @@ class Teller:
         if self.over:
             return
         self._pid = os.getpid()
-        self._of_parent = len(self._recorded())
+        self._of_parent = len(self._recorder.compiled)
         self._silent = self._marked = False
 
     def compiled(self, compiled: Sequence[Compiled]) -> None:
@@ -275,16 +283,18 @@ class Teller:
         if self.over or not self._marked:
             return
         self.over = True
-        items = [one for one in self._recorded()[self._of_parent :] if self._question.wants(one)]
+        items = [
+            one for one in self._recorder.compiled[self._of_parent :] if self._question.wants(one)
+        ]
         workers.leave_behind(
             lambda: self._write(items), lambda pid: self._put("copy", str(pid).encode())
         )
 
     def _write(self, items: Sequence[Compiled]) -> None:
-        pool = self._question.pool(1)
+        pool = self._question.pool(1, lambda: self._recorder.choices)
         pool.add(items)
         rows = pool.finish()
-        callees = Callees(self._recorded())
+        callees = Callees(self._recorder.compiled, self._recorder.choices)
         told = [as_compiled(one, row, callees) for one, row in zip(pool.items, rows, strict=True)]
         self._put("rows", pickle.dumps(told))
 

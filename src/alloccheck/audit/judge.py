@@ -5,7 +5,9 @@ Knows the one road to a report; nothing of processes or terminals.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ from alloccheck.report.json import to_json
 if TYPE_CHECKING:
     from alloccheck.analysis.contracts import Contract
     from alloccheck.compile.job import CompileJob
+    from alloccheck.compile.overloads import Choices, Chosen
     from alloccheck.compile.recording import Compiled
 
 VERDICTS = ("proved", "allocates", "enters Python", "frees", "blocks", "undecided")
@@ -96,6 +99,8 @@ class Row:
         CPU time of the analysis.
     counted : Counted or None
         What running the proved machine code showed; None where it was not asked for or proved.
+    chosen : Chosen or None
+        What choosers of overloads had answered where it was analysed; None where nobody looked.
     """
 
     function: str
@@ -110,10 +115,15 @@ class Row:
     report: Mapping[str, Any] | None = field(default=None, repr=False)
     seconds: float = 0.0
     counted: Counted | None = None
+    chosen: Chosen | None = field(default=None, repr=False)
 
 
 def judge(
-    one: Compiled, guarantee: Guarantee, contracts: Iterable[Contract] = (), first_call: str = ""
+    one: Compiled,
+    guarantee: Guarantee,
+    contracts: Iterable[Contract] = (),
+    first_call: str = "",
+    choices: Choices | None = None,
 ) -> Row:
     """Analyse one recorded function.
 
@@ -127,6 +137,8 @@ def judge(
         The user's own.
     first_call : str
         How process-wide lazy set-up is treated; the usual way when empty.
+    choices : Choices, optional
+        Looks at what choosers of overloads answer.
 
     Returns
     -------
@@ -142,7 +154,8 @@ def judge(
         policy = Policy.of(
             Guarantee.NONBLOCKING, contracts=contracts, first_call=first_call or "prepare"
         )
-        verdict = explained(job_of(one), policy)
+        with contextlib.nullcontext() if choices is None else choices.seen():
+            verdict = explained(job_of(one), policy)
         verdict.artifact.lifetime.never_ran()
         report = verdict.report
     except InterpreterRefused as error:
@@ -153,7 +166,8 @@ def judge(
     except Exception as error:
         # One function must not end the audit; that it is our fault is said.
         return unjudged(one, unexpected(error), time.process_time() - start)
-    return row_of(one, narrowed(report, guarantee), time.process_time() - start)
+    row = row_of(one, narrowed(report, guarantee), time.process_time() - start)
+    return row if choices is None else dataclasses.replace(row, chosen=choices.so_far())
 
 
 def proved_again(one: Compiled, guarantee: Guarantee, first_call: str) -> tuple[Any, bool]:
@@ -298,19 +312,22 @@ def unjudged(one: Compiled, reason: str, seconds: float = 0.0) -> Row:
 
 
 class Callees:
-    """What functions that were compiled before others had captured then.
+    """What functions that were compiled before others had captured then, and choosers answered.
 
     Parameters
     ----------
     compiled : iterable of Compiled
         All that was recorded.
+    choices : Choices or None
+        What choosers of overloads answered to the program; None where nobody looked.
     """
 
-    def __init__(self, compiled: Iterable[Compiled] = ()) -> None:
-        self._waiting: dict[str, list[Compiled]] = {}
+    def __init__(self, compiled: Iterable[Compiled] = (), choices: Choices | None = None) -> None:
+        self._compiled: dict[str, list[Compiled]] = {}
         self._known: dict[str, str | None] = {}
+        self._choices = choices
         for one in compiled:
-            self._waiting.setdefault(one.name, []).append(one)
+            self._compiled.setdefault(one.name, []).append(one)
 
     def changed(self, names: Iterable[str]) -> str | None:
         """Return what a function had captured and has another value by now, in words.
@@ -324,7 +341,7 @@ class Callees:
             if name not in self._known:
                 found = (
                     one.frozen.changed({name})
-                    for one in self._waiting.pop(name, ())
+                    for one in self._compiled.get(name, ())
                     if one.frozen is not None
                 )
                 self._known[name] = next((text for text in found if text is not None), None)
@@ -332,31 +349,95 @@ class Callees:
                 return f"{text} has changed since Numba compiled {name}, which it may call"
         return None
 
+    def another_choice(self, one: Compiled, chosen: Chosen | None) -> str | None:
+        """Return why what Numba compiled was made of other overloads, in words.
 
-def as_compiled(one: Compiled, row: Row, callees: Callees | None = None) -> Row:
+        Parameters
+        ----------
+        one : Compiled
+            What was judged.
+        chosen : Chosen or None
+            What choosers had answered there.
+        """
+        if one.frozen is None or not one.frozen.choosing:
+            return None
+        if self._choices is not None and chosen is not None:
+            answer = self._choices.another(chosen, one.frozen.choosers())
+            if answer is not None:
+                return f"{answer} is not what Numba was told for the program"
+            if self._choices.same(chosen):
+                return None
+        # Not all answers can be compared: then choosers must see what they saw, and at all times,
+        # for Numba asks once and keeps the answer.
+        since = "has changed since Numba compiled"
+        if chosen is not None and chosen.changed is not None:
+            return f"{chosen.changed} {since} this function"
+        for other in itertools.chain([one], *self._compiled.values()):
+            if other.frozen is not None:
+                changed = other.frozen.changed_for(one.frozen.choosing)
+                if changed is not None:
+                    return f"{changed} {since} {'this function' if other is one else other.name}"
+        return None
+
+
+def as_found(one: Compiled, row: Row) -> Row:
     """Return a row, or one that says that it does not speak of what Numba compiled.
+
+    To be asked where the row was made: a copy of the process may see other values than there were
+    before it was made, and will be.
+
+    Parameters
+    ----------
+    one : Compiled
+        What was judged; one that was told by a letter has nothing to compare.
+    row : Row
+        The judgement, which came later.
+    """
+    if row.report is None or one.frozen is None:
+        return row
+    if (changed := one.frozen.changed(_functions_of(row))) is not None:
+        return _of_other(one, row, f"{changed} has changed since Numba compiled this function")
+    if row.chosen is not None:
+        # Whether it matters is told by what choosers answered, all of which is known at the end.
+        looked_at = one.frozen.changed_for(one.frozen.choosing)
+        row = dataclasses.replace(row, chosen=dataclasses.replace(row.chosen, changed=looked_at))
+    return row
+
+
+def as_compiled(one: Compiled, row: Row, callees: Callees) -> Row:
+    """Return a row, or one that says that it does not speak of what Numba compiled.
+
+    To be asked when the program has ended.
 
     Parameters
     ----------
     one : Compiled
         What was judged.
     row : Row
-        The judgement, which came later.
-    callees : Callees or None
+        The judgement, as `as_found` returned it.
+    callees : Callees
         What it may call was perhaps compiled long before it, and is called as it was then.
     """
     if row.report is None or one.frozen is None:
         return row
-    names = {source["function"] for source in row.report["certificate"]["sources"]}
+    names = _functions_of(row)
     changed = one.frozen.changed(names)
     if changed is not None:
         changed = f"{changed} has changed since Numba compiled this function"
-    elif callees is not None:
-        # Itself among them, for other types: it may be recursive.
-        changed = callees.changed(names | one.frozen.unnamed())
-    if changed is None:
-        return row
-    return unjudged(one, f"{changed}: what ran is something else", row.seconds)
+    # Itself among the callees, for other types: it may be recursive.
+    changed = changed or callees.changed(names | one.frozen.unnamed())
+    changed = changed or callees.another_choice(one, row.chosen)
+    return row if changed is None else _of_other(one, row, changed)
+
+
+def _functions_of(row: Row) -> set[str]:
+    """Return ``module:qualname`` of what was compiled."""
+    assert row.report is not None
+    return {source["function"] for source in row.report["certificate"]["sources"]}
+
+
+def _of_other(one: Compiled, row: Row, why: str) -> Row:
+    return unjudged(one, f"{why}: what ran is something else", row.seconds)
 
 
 def _first_lines(text: str, most: int = 300) -> str:

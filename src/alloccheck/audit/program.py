@@ -31,6 +31,7 @@ import alloccheck
 from alloccheck.errors import UsageError
 
 if TYPE_CHECKING:
+    from alloccheck.compile.overloads import Choices
     from alloccheck.compile.recording import Compiled
 
 
@@ -316,6 +317,11 @@ class Late:
     def compiled(self) -> tuple[Compiled, ...]:
         """What was recorded, in the order in which compiling ended."""
         return () if self._recorder is None else tuple(self._recorder.compiled)
+
+    @property
+    def choices(self) -> Choices | None:
+        """What choosers of overloads answered; None while Numba is not there."""
+        return None if self._recorder is None else self._recorder.choices
 
     @property
     def faults(self) -> list[str]:

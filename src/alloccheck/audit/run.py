@@ -65,7 +65,7 @@ def audit(
     own = _prepared_to_count() if confirm else None
     folder = str(Path.cwd())
     question = Question(guarantee, tuple(contracts), first_call, tuple(only), timeout)
-    pool = question.pool(processes)
+    pool = question.pool(processes, lambda: recorder.choices)
     known = 0
 
     def begins() -> None:
@@ -85,12 +85,12 @@ def audit(
 
     recorder = Late(begins, compiled_one, None if own is None else own.note)
     children = Children(question)
-    with children.followed(lambda: recorder.compiled) as teller:
+    with children.followed(recorder) as teller:
         outcome = run(command, recorder)
     problems = [outcome.failure] if outcome.failure else []
     problems += [f"not everything was recorded: {fault}" for fault in outcome.faults]
     pool.add(one for one in outcome.compiled[known:] if question.wants(one))
-    callees = Callees(outcome.compiled)
+    callees = Callees(outcome.compiled, recorder.choices)
     rows = [
         as_compiled(one, row, callees) for one, row in zip(pool.items, pool.finish(), strict=True)
     ]

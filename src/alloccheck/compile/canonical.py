@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from alloccheck.compile import dumps
 from alloccheck.compile.captures import looks_recursive
 from alloccheck.compile.extensions import Extensions, Registration
-from alloccheck.compile.frozen import Reach
+from alloccheck.compile.frozen import Reach, Runs
 from alloccheck.compile.job import CompileJob, Configuration
 from alloccheck.compile.recursion import RoundLost, RoundRecursion
 from alloccheck.compile.sources import Source
@@ -160,8 +160,8 @@ class CanonicalCache:
         registered = self._registrations()
         if registered:
             # Their functions run while Numba compiles, and may look at anything.
-            functions = [(one.of, False) for one in new if one.kind == "compiled"]
-            choosers = [(one, True) for one in world.choosers()]
+            functions = [(one.of, Runs.NEVER) for one in new if one.kind == "compiled"]
+            choosers = [(one, Runs.TO_COMPILE) for one in world.choosers()]
             self._reach.add([*functions, *choosers], world.types_met(), registered)
         runs, reached = self._reach.inlined, self._reach.functions
         new += (Source(reached[one], "running") for one in runs)

@@ -28,6 +28,7 @@ from numba.core.typing import templates
 from numba.core.typing.typeof import typeof_impl
 
 _REGISTRIES = (templates.Registry, imputils.Registry)
+_OF_OVERLOADS = (templates._OverloadFunctionTemplate, templates._OverloadAttributeTemplate)
 _RESULTS = (
     *numba_internals.TEMPLATE_CACHES,
     *numba_internals.TEMPLATE_VARIANT_CACHES,
@@ -52,11 +53,14 @@ class Registration:
     foreign_keys : tuple
         Functions, classes and types of others that it is about. It is chosen only where the code
         meets all of them: values of other types do not lead there.
+    choosers : tuple of Callable
+        Those of the functions that only choose the implementation of an overload.
     """
 
     label: str
     functions: tuple[Any, ...]
     foreign_keys: tuple[Any, ...]
+    choosers: tuple[Any, ...] = ()
 
 
 _Found = Registration | Unstorable
@@ -142,11 +146,16 @@ def _registration(where: str, item: Any, about: tuple[Any, ...] = ()) -> Iterato
     if not functions:
         return
     said = [_named(one) for one in keys]
+    choosers: tuple[Any, ...] = ()
     if isinstance(part, type):
         own = vars(part)
+        if issubclass(part, _OF_OVERLOADS):
+            choosers = tuple(foreign_functions(own.get("_overload_func")))
         said += [f"{name}={_option(own[name])}" for name in sorted(own) if name not in _RESULTS]
         keys = (*keys, own["key"]) if "key" in own else keys
-    yield Registration(f"{where}: {'; '.join(said)}", functions, tuple(_foreign_keys(keys)))
+    yield Registration(
+        f"{where}: {'; '.join(said)}", functions, tuple(_foreign_keys(keys)), choosers
+    )
 
 
 def _foreign_keys(keys: Iterable[Any]) -> Iterator[Any]:

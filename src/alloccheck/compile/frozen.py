@@ -7,6 +7,7 @@ are still the same.
 from __future__ import annotations
 
 import dis
+import enum
 import functools
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -26,7 +27,8 @@ from alloccheck.compile.content import Content, functions_in, parts_of
 from alloccheck.compile.extensions import Extensions, Registration
 from alloccheck.compile.identity import imported_by
 from alloccheck.compile.job import Configuration
-from alloccheck.compile.origin import attribute, is_a, is_of_libraries
+from alloccheck.compile.origin import attribute, is_a, is_foreign, is_of_libraries
+from alloccheck.compile.overloads import name_of
 from alloccheck.compile.provenance import functions_of_type
 
 # isort: split
@@ -55,6 +57,8 @@ class Frozen:
     inlined : frozenset of int
         Addresses of those that leave no trace in what they are compiled into: they are inlined, or
         run while Numba compiles, as what chooses an overload does.
+    choosing : frozenset of int
+        Addresses of those among them that only choose overloads: what they answer may be known.
     classes : tuple of (type, object)
         Types of jitclasses, with keys of their methods.
     configuration : Configuration or None
@@ -75,6 +79,7 @@ class Frozen:
 
     functions: tuple[tuple[FunctionType, tuple[tuple[str, Any], ...]], ...]
     inlined: frozenset[int] = frozenset()
+    choosing: frozenset[int] = frozenset()
     classes: tuple[tuple[Any, Any], ...] = ()
     configuration: Configuration | None = None
 
@@ -82,8 +87,14 @@ class Frozen:
         """Return names of functions that a certificate may not name, such as ufuncs' kernels."""
         return {_name(one) for one, _ in self.functions if id(one) in self.inlined}
 
+    def choosers(self) -> frozenset[str]:
+        """Return who chose overloads, as their answers are known by."""
+        return frozenset(name_of(one) for one, _ in self.functions if id(one) in self.choosing)
+
     def changed(self, names: Container[str]) -> str | None:
         """Return what has another value by now, in words; None when nothing has.
+
+        What only choosers of overloads looked at is left out.
 
         Parameters
         ----------
@@ -100,20 +111,42 @@ class Frozen:
                     f"a method of {attribute(kind, 'classname') or attribute(kind, 'class_name')}"
                 )
         for function, before in self.functions:
-            name = _name(function)
             runs = id(function) in self.inlined
-            if name not in names and not runs:
-                continue
-            was, now = dict(before), dict(_values(function, runs=runs))
-            for path, key in was.items():
-                # What was not there cannot have been needed.
-                if key is not MISSING and now.get(path, MISSING) != key:
-                    return f"{path} of {name}"
-            for path in now.keys() - was.keys():
-                # A name that meant a builtin; modules get attributes when they are first used.
-                if "." not in path:
-                    return f"{path} of {name}"
+            if id(function) not in self.choosing and (runs or _name(function) in names):
+                changed = _changed(function, before, runs=runs)
+                if changed is not None:
+                    return changed
         return None
+
+    def changed_for(self, choosing: Container[int]) -> str | None:
+        """Return what choosers of overloads may look at and has another value by now, in words.
+
+        Parameters
+        ----------
+        choosing : container of int
+            Addresses of the functions that matter.
+        """
+        for function, before in self.functions:
+            if id(function) in self.choosing and id(function) in choosing:
+                changed = _changed(function, before, runs=True)
+                if changed is not None:
+                    return changed
+        return None
+
+
+def _changed(
+    function: FunctionType, before: tuple[tuple[str, Any], ...], *, runs: bool
+) -> str | None:
+    was, now = dict(before), dict(_values(function, runs=runs))
+    for path, key in was.items():
+        # What was not there cannot have been needed.
+        if key is not MISSING and now.get(path, MISSING) != key:
+            return f"{path} of {_name(function)}"
+    for path in now.keys() - was.keys():
+        # A name that meant a builtin; modules get attributes when they are first used.
+        if "." not in path:
+            return f"{path} of {_name(function)}"
+    return None
 
 
 _OF_DISPATCHERS = frozenset({"py_func", "__wrapped__"})
@@ -128,7 +161,7 @@ def _may_run_python(function: FunctionType) -> bool:
         if id(one) in met:
             continue
         met.add(id(one))
-        captured = [value for _, value in captured_values(one)]
+        captured = [value for _, value in _captured(one, runs=False)]
         if "objmode" in names_of(one.__code__) or any(one is objmode for one in captured):
             return True
         waiting += (value.py_func for value in captured if is_a(value, Dispatcher))
@@ -150,16 +183,28 @@ def frozen_by(function: Callable[..., Any], argument_types: Iterable[Any] = ()) 
         What it is compiled for: some types carry functions.
     """
     reach = Reach()
-    reach.add([(function, False)], argument_types, list(_extensions.readable()))
+    reach.add([(function, Runs.NEVER)], argument_types, list(_extensions.readable()))
+    inlined = reach.inlined
     return Frozen(
         tuple(
-            (one, tuple(_values(one, runs=number in reach.inlined)))
+            (one, tuple(_values(one, runs=number in inlined)))
             for number, one in reach.functions.items()
         ),
-        frozenset(reach.inlined),
+        frozenset(inlined),
+        frozenset(reach.choosing),
         tuple((one, class_fingerprint(one)) for one in reach.classes.values()),
         Configuration.current(),
     )
+
+
+class Runs(enum.IntEnum):
+    """Whether a function runs while Numba compiles; the larger, the more depends on it."""
+
+    NEVER = 0
+    TO_CHOOSE = 1
+    """To choose an implementation of an overload, which can be seen."""
+    TO_COMPILE = 2
+    """Or leaves no trace because it is inlined."""
 
 
 class Reach:
@@ -167,17 +212,27 @@ class Reach:
 
     def __init__(self) -> None:
         self.functions: dict[int, FunctionType] = {}
-        self.inlined: set[int] = set()
+        self._runs: dict[int, Runs] = {}
         self.classes: dict[int, Any] = {}
         self._met: dict[int, Any] = {}
         self._types: dict[int, Any] = {}
-        self._parts: dict[tuple[int, bool], Any] = {}
+        self._parts: dict[tuple[int, Runs], Any] = {}
         # With each whether it runs while Numba compiles, as all does that is reached from there.
-        self._waiting: list[tuple[Any, bool]] = []
+        self._waiting: list[tuple[Any, Runs]] = []
+
+    @property
+    def inlined(self) -> set[int]:
+        """Addresses of functions that run while Numba compiles, or are inlined."""
+        return {number for number, runs in self._runs.items() if runs}
+
+    @property
+    def choosing(self) -> set[int]:
+        """Addresses of those that do nothing but choose overloads."""
+        return {number for number, runs in self._runs.items() if runs == Runs.TO_CHOOSE}
 
     def add(
         self,
-        roots: Iterable[tuple[Any, bool]],
+        roots: Iterable[tuple[Any, Runs]],
         argument_types: Iterable[Any],
         registered: Iterable[Registration],
     ) -> None:
@@ -185,7 +240,7 @@ class Reach:
 
         Parameters
         ----------
-        roots : iterable of (object, bool)
+        roots : iterable of (object, Runs)
             Functions, and for each whether it runs while Numba compiles.
         argument_types : iterable of numba types
             Some carry functions.
@@ -213,11 +268,11 @@ class Reach:
                 continue
             self._types[id(one)] = one
             self._meet_class(type(one))
-            self._waiting += ((part, False) for part in functions_of_type(one))
+            self._waiting += ((part, Runs.NEVER) for part in functions_of_type(one))
             if isinstance(one, _CLASSES):
                 self.classes[id(one)] = one
             if isinstance(one, types.Dispatcher):
-                self._waiting.append((one.dispatcher, False))
+                self._waiting.append((one.dispatcher, Runs.NEVER))
             waiting += vars(one).values()
 
     def _registered(self, waiting: list[Registration]) -> None:
@@ -226,7 +281,11 @@ class Reach:
             later = []
             for one in waiting:
                 if all(id(key) in self._met for key in one.foreign_keys):
-                    self._waiting += ((function, True) for function in one.functions)
+                    choosers = set(map(id, one.choosers))
+                    self._waiting += (
+                        (part, Runs.TO_CHOOSE if id(part) in choosers else Runs.TO_COMPILE)
+                        for part in one.functions
+                    )
                     self._follow()
                 else:
                     later.append(one)
@@ -234,22 +293,25 @@ class Reach:
                 return
             waiting = later
 
-    def _meet(self, value: Any, runs: bool) -> None:
+    def _meet(self, value: Any, runs: Runs) -> None:
         self._meet_class(value if is_a(value, type) else type(value))
         if is_a(value, Dispatcher):
             inline = value.targetoptions.get("inline", "never")
             # What calls it while Numba compiles calls what was compiled, which looks at nothing.
-            runs = inline != "never" or (runs and _may_run_python(value.py_func))
+            if inline != "never":
+                runs = Runs.TO_COMPILE
+            elif runs and not _may_run_python(value.py_func):
+                runs = Runs.NEVER
             if is_a(inline, FunctionType):
-                self._waiting.append((inline, True))
+                self._waiting.append((inline, Runs.TO_COMPILE))
             value = value.py_func
         elif is_a(value, _Intrinsic):
-            value, runs = value._defn, True
+            value, runs = value._defn, Runs.TO_COMPILE
         elif is_a(value, DUFunc):
             # No certificate names kernels.
-            value, runs = value._dispatcher.py_func, True
+            value, runs = value._dispatcher.py_func, Runs.TO_COMPILE
         elif is_a(value, GUFunc):
-            value, runs = value.gufunc_builder.py_func, True
+            value, runs = value.gufunc_builder.py_func, Runs.TO_COMPILE
         elif is_a(value, CFunc):
             value = value._pyfunc
         elif is_a(value, tuple):
@@ -260,33 +322,32 @@ class Reach:
         elif isinstance(class_type := attribute(value, "class_type"), types.ClassType):
             self._meet_types([class_type, class_type.instance_type])
         elif runs:
-            self._waiting += ((one, True) for one in functions_in(value))
+            self._waiting += ((one, runs) for one in functions_in(value))
             if not is_a(value, FunctionType) and self._is_new(value, runs):
-                self._waiting += ((one, True) for _, one in parts_of(value))
+                self._waiting += ((one, runs) for _, one in parts_of(value))
         if is_a(value, FunctionType) and not is_of_libraries(value):
             self._function(value, runs)
 
-    def _is_new(self, value: Any, runs: bool) -> bool:
+    def _is_new(self, value: Any, runs: Runs) -> bool:
         """Tell whether the parts of a value are still to be met; of so many and no more."""
         if (id(value), runs) in self._parts or len(self._parts) >= _MOST:
             return False
         self._parts[id(value), runs] = value
         return True
 
-    def _function(self, function: FunctionType, runs: bool) -> None:
-        known = id(function) in self.functions
-        if known and (not runs or id(function) in self.inlined):
+    def _function(self, function: FunctionType, runs: Runs) -> None:
+        known = self._runs.get(id(function))
+        if known is not None and runs <= known:
             return
         self.functions[id(function)] = function
         self._met[id(function)] = function
-        if runs:
-            self.inlined.add(id(function))
-        captured = [value for _, value in captured_values(function)]
+        self._runs[id(function)] = runs
+        captured = [value for _, value in _captured(function, runs=bool(runs))]
         self._waiting += ((value, runs) for value in captured)
         if runs:
             if not _OF_DISPATCHERS.isdisjoint(names_of(function.__code__)):
-                self._waiting += ((one.py_func, True) for one in captured if is_a(one, Dispatcher))
-            self._waiting += ((value, True) for _, value in _imported(function))
+                self._waiting += ((one.py_func, runs) for one in captured if is_a(one, Dispatcher))
+            self._waiting += ((value, runs) for _, value in _imported(function))
 
     def _meet_class(self, kind: Any) -> None:
         self._met.update((id(one), one) for one in type.mro(kind))
@@ -308,14 +369,24 @@ def _values(function: FunctionType, *, runs: bool) -> Iterator[tuple[str, Any]]:
         yield f"default {number}", key(one)
     for name, one in sorted((function.__kwdefaults__ or {}).items()):
         yield f"default of {name}", key(one)
-    read = _names_read(function.__code__)
-    for path, value in captured_values(function):
-        kind, _, rest = path.partition(" ")
-        if kind != "global" or rest.partition(".")[0] in read:
-            yield path, key(value)
+    yield from ((path, key(value)) for path, value in _captured(function, runs=runs))
     if runs:
         yield from ((f"attribute .{name}", key(one)) for name, one in vars(function).items())
         yield from ((path, key(one)) for path, one in _imported(function))
+
+
+def _captured(function: FunctionType, *, runs: bool) -> Iterator[tuple[str, Any]]:
+    """Yield what a function captures: no global whose name it gives to an attribute alone.
+
+    Of a function of Python's own that `runs` while Numba compiles, such as a wrapper, only what
+    others gave it: its globals are the state of the process, such as the cache of ``re``.
+    """
+    read = _names_read(function.__code__)
+    all_globals = not runs or is_foreign(function)
+    for path, value in captured_values(function):
+        kind, _, rest = path.partition(" ")
+        if kind != "global" or (all_globals and rest.partition(".")[0] in read):
+            yield path, value
 
 
 def running_key(function: FunctionType) -> tuple[Any, ...]:
@@ -340,7 +411,7 @@ def running_key(function: FunctionType) -> tuple[Any, ...]:
 
 def _imported(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """Yield what a function may read of the modules that it imports when it runs."""
-    names = sorted(names_of(function.__code__))
+    names = sorted(names_of(function.__code__)) if is_foreign(function) else ()
     for wanted in sorted(imported_by(function)):
         parts = wanted.split(".")
         for n in range(1, len(parts) + 1):

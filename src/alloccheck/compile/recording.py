@@ -17,8 +17,9 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from alloccheck.compile import isolation, numba_internals  # noqa: F401  (the version gate)
+from alloccheck.compile import canonical, isolation, numba_internals  # noqa: F401  (the gate)
 from alloccheck.compile.frozen import Frozen, frozen_by
+from alloccheck.compile.overloads import Choices
 
 # isort: split
 from numba.core import ccallback, dispatcher, event, registry, sigutils, types, utils
@@ -90,6 +91,8 @@ class Recorder:
     ----------
     faults : list of str
         What went wrong inside the recorder; never raised into the program.
+    choices : Choices
+        What choosers of overloads answered; it can go on looking when the recorder is closed.
 
     Examples
     --------
@@ -119,6 +122,7 @@ class Recorder:
         self._first_call = first_call
         self._undo: list[Callable[[], None]] = []
         self.faults: list[str] = []
+        self.choices = Choices()
 
     @property
     def compiled(self) -> tuple[Compiled, ...]:
@@ -128,6 +132,10 @@ class Recorder:
 
     def __enter__(self) -> Self:
         """Begin to record."""
+        # What an earlier check was told by choosers is in a kept world, and not known here.
+        canonical.shared.clear()
+        self.choices.open()
+        self._undo.append(self.choices.close)
         event.register(COMPILE_EVENT, self._listener)
         self._undo.append(lambda: event.unregister(COMPILE_EVENT, self._listener))
         self._after(dispatcher._DispatcherBase, "add_overload", self._added)
