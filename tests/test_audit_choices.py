@@ -15,10 +15,10 @@ from numba.extending import overload
 from alloccheck.compile.overloads import FAILED, NOTHING, Choices, implementation_digest
 
 BEFORE = """
-import functools, re, sys
+import re, sys
 import numpy as np
-from numba import njit
-from numba.extending import overload, overload_attribute, overload_method
+from numba import njit, types
+from numba.extending import intrinsic, overload
 
 def picked(x): pass
 def other(x): pass
@@ -95,6 +95,25 @@ def choose(x):
     + """
 @overload(picked, inline="always")
 def choose(x): return slow if SLOW else fast
+""",
+    "what an inlined one refers to": BY_GLOBAL
+    + """
+@overload(picked, inline="always")
+def choose(x):
+    def chosen(x): return x + int(np.zeros(3).sum()) if SLOW else x
+    return chosen
+change_after = True
+""",
+    "names of its own": """
+size = 3
+def change():
+    global size
+    size = 0
+@overload(picked)
+def choose(x):
+    scope = {"np": np, "size": size}
+    exec("def made(x): return x + int(np.zeros(size).sum()) if size else x", scope)
+    return scope["made"]
 """,
     "a call further down": BY_GLOBAL
     + TWO_ANSWERS
@@ -181,7 +200,9 @@ def of(rows, name):
 @pytest.mark.parametrize("program", STALE.values(), ids=STALE)
 def test_a_proof_is_not_of_a_choice_that_the_program_was_not_given(tmp_path, program):
     rows = verdicts(tmp_path, BEFORE + program + SLOW_FIRST, 0)
-    assert of(rows, "second")["verdict"] != "proved"
+    # What is inlined is made anew for each caller.
+    name = "first" if "change_after" in program else "second"
+    assert of(rows, name)["verdict"] != "proved"
 
 
 @pytest.mark.parametrize("program", STILL_SO.values(), ids=STILL_SO)
@@ -189,6 +210,35 @@ def test_a_proof_is_not_of_a_choice_that_the_program_was_not_given(tmp_path, pro
 def test_what_choosers_looked_at_may_change(tmp_path, program, processes):
     rows = verdicts(tmp_path, BEFORE + program + SLOW_FIRST, processes)
     assert {row["verdict"] for row in rows.values()} == {"proved"}, rows
+
+
+INTRINSIC = (
+    BY_GLOBAL
+    + """
+def sizes(): return 3 if SLOW else 0
+@intrinsic
+def size(typing_context):
+    told = sizes()
+    def generate(context, builder, signature, arguments):
+        return context.get_constant(types.int64, told)
+    return types.int64(), generate
+@njit
+def first(x): return x + int(np.zeros(size()).sum()) if size() else x
+@njit
+def second(x): return x - int(np.zeros(size()).sum()) if size() else x
+first(1)
+change()
+second(1)
+"""
+)
+
+
+def test_an_intrinsic_is_what_it_was_when_it_was_first_typed(tmp_path):
+    rows = verdicts(tmp_path, BEFORE + INTRINSIC, 0)
+    for name in ("first", "second"):
+        assert "global SLOW of __main__:sizes" in of(rows, name)["reason"]
+    rows = verdicts(tmp_path, BEFORE + INTRINSIC.replace("change()\n", ""), 0)
+    assert [of(rows, name)["verdict"] for name in ("first", "second")] == ["allocates"] * 2
 
 
 KEPT_APART = (

@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import itertools
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -346,7 +346,7 @@ class Callees:
                 )
                 self._known[name] = next((text for text in found if text is not None), None)
             if (text := self._known[name]) is not None:
-                return f"{text} has changed since Numba compiled {name}, which it may call"
+                return f"{text} {_SINCE} {name}, which it may call"
         return None
 
     def another_choice(self, one: Compiled, chosen: Chosen | None) -> str | None:
@@ -367,17 +367,32 @@ class Callees:
                 return f"{answer} is not what Numba was told for the program"
             if self._choices.same(chosen):
                 return None
-        # Not all answers can be compared: then choosers must see what they saw, and at all times,
-        # for Numba asks once and keeps the answer.
-        since = "has changed since Numba compiled"
         if chosen is not None and chosen.changed is not None:
-            return f"{chosen.changed} {since} this function"
-        for other in itertools.chain([one], *self._compiled.values()):
+            return f"{chosen.changed} {_SINCE} this function"
+        # Not all answers can be compared: then choosers must have seen the same, whoever asked.
+        return self.ever_changed(one, one.frozen.choosing)
+
+    def ever_changed(self, one: Compiled, running: Container[int]) -> str | None:
+        """Return what functions may look at and had another value in any compile, in words.
+
+        Numba asks them once, in the first compile that leads to them, and keeps the answer.
+
+        Parameters
+        ----------
+        one : Compiled
+            What was judged.
+        running : container of int
+            Addresses of the functions that matter.
+        """
+        for other in itertools.chain([one], *self._compiled.values()) if running else ():
             if other.frozen is not None:
-                changed = other.frozen.changed_for(one.frozen.choosing)
+                changed = other.frozen.changed_for(running)
                 if changed is not None:
-                    return f"{changed} {since} {'this function' if other is one else other.name}"
+                    return f"{changed} {_SINCE} {'this function' if other is one else other.name}"
         return None
+
+
+_SINCE = "has changed since Numba compiled"
 
 
 def as_found(one: Compiled, row: Row) -> Row:
@@ -396,7 +411,7 @@ def as_found(one: Compiled, row: Row) -> Row:
     if row.report is None or one.frozen is None:
         return row
     if (changed := one.frozen.changed(_functions_of(row))) is not None:
-        return _of_other(one, row, f"{changed} has changed since Numba compiled this function")
+        return _of_other(one, row, f"{changed} {_SINCE} this function")
     if row.chosen is not None:
         # Whether it matters is told by what choosers answered, all of which is known at the end.
         looked_at = one.frozen.changed_for(one.frozen.choosing)
@@ -423,9 +438,10 @@ def as_compiled(one: Compiled, row: Row, callees: Callees) -> Row:
     names = _functions_of(row)
     changed = one.frozen.changed(names)
     if changed is not None:
-        changed = f"{changed} has changed since Numba compiled this function"
+        changed = f"{changed} {_SINCE} this function"
     # Itself among the callees, for other types: it may be recursive.
     changed = changed or callees.changed(names | one.frozen.unnamed())
+    changed = changed or callees.ever_changed(one, one.frozen.once)
     changed = changed or callees.another_choice(one, row.chosen)
     return row if changed is None else _of_other(one, row, changed)
 

@@ -7,6 +7,7 @@ whether the values are still the ones that were frozen.
 from __future__ import annotations
 
 import builtins
+import dis
 import functools
 import hashlib
 import weakref
@@ -83,6 +84,44 @@ def captured_values(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
         except ValueError:
             value = MISSING
         yield from _with_attributes(f"closure {name}", value, names)
+
+
+def compiled_in(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """Yield what `captured_values` does, without globals whose name only attributes have.
+
+    Parameters
+    ----------
+    function : Callable
+        A Python function.
+
+    Examples
+    --------
+    >>> example = {"np": np, "zeros": None}
+    >>> exec("def f(n): return np.zeros(n)", example)
+    >>> [path for path, _ in compiled_in(example["f"])]
+    ['global np', 'global np.zeros']
+    >>> [path for path, _ in captured_values(example["f"])]
+    ['global np', 'global np.zeros', 'global zeros']
+    """
+    read = _globals_read(function.__code__)
+    for path, value in captured_values(function):
+        kind, _, rest = path.partition(" ")
+        if kind != "global" or rest.partition(".")[0] in read:
+            yield path, value
+
+
+@functools.lru_cache(maxsize=4096)
+def _globals_read(code: CodeType) -> frozenset[str]:
+    """Return the globals that code reads; attributes of the same name are something else."""
+    found = {
+        one.argval
+        for one in dis.get_instructions(code)
+        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    }
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found |= _globals_read(constant)
+    return frozenset(found)
 
 
 BY_TEXT = frozenset({"getattr", "hasattr"})

@@ -6,20 +6,18 @@ are still the same.
 
 from __future__ import annotations
 
-import dis
 import enum
-import functools
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from alloccheck.compile.captures import (
     MISSING,
     Same,
-    captured_values,
     class_fingerprint,
+    compiled_in,
     fingerprint,
     names_of,
 )
@@ -59,6 +57,8 @@ class Frozen:
         run while Numba compiles, as what chooses an overload does.
     choosing : frozenset of int
         Addresses of those among them that only choose overloads: what they answer may be known.
+    once : frozenset of int
+        Addresses of those that Numba asks once and never again: what intrinsics are made by.
     classes : tuple of (type, object)
         Types of jitclasses, with keys of their methods.
     configuration : Configuration or None
@@ -80,6 +80,7 @@ class Frozen:
     functions: tuple[tuple[FunctionType, tuple[tuple[str, Any], ...]], ...]
     inlined: frozenset[int] = frozenset()
     choosing: frozenset[int] = frozenset()
+    once: frozenset[int] = frozenset()
     classes: tuple[tuple[Any, Any], ...] = ()
     configuration: Configuration | None = None
 
@@ -118,16 +119,16 @@ class Frozen:
                     return changed
         return None
 
-    def changed_for(self, choosing: Container[int]) -> str | None:
-        """Return what choosers of overloads may look at and has another value by now, in words.
+    def changed_for(self, running: Container[int]) -> str | None:
+        """Return what functions may look at and has another value by now, in words.
 
         Parameters
         ----------
-        choosing : container of int
-            Addresses of the functions that matter.
+        running : container of int
+            Addresses of the functions that matter; those that do not run are left out.
         """
         for function, before in self.functions:
-            if id(function) in self.choosing and id(function) in choosing:
+            if id(function) in running and id(function) in self.inlined:
                 changed = _changed(function, before, runs=True)
                 if changed is not None:
                     return changed
@@ -191,7 +192,8 @@ def frozen_by(function: Callable[..., Any], argument_types: Iterable[Any] = ()) 
             for number, one in reach.functions.items()
         ),
         frozenset(inlined),
-        frozenset(reach.choosing),
+        frozenset(reach.that_run(Runs.TO_CHOOSE)),
+        frozenset(reach.that_run(Runs.ONCE)),
         tuple((one, class_fingerprint(one)) for one in reach.classes.values()),
         Configuration.current(),
     )
@@ -205,6 +207,8 @@ class Runs(enum.IntEnum):
     """To choose an implementation of an overload, which can be seen."""
     TO_COMPILE = 2
     """Or leaves no trace because it is inlined."""
+    ONCE = 3
+    """To compile, and Numba keeps what it told, for all later compiles."""
 
 
 class Reach:
@@ -225,10 +229,14 @@ class Reach:
         """Addresses of functions that run while Numba compiles, or are inlined."""
         return {number for number, runs in self._runs.items() if runs}
 
-    @property
-    def choosing(self) -> set[int]:
-        """Addresses of those that do nothing but choose overloads."""
-        return {number for number, runs in self._runs.items() if runs == Runs.TO_CHOOSE}
+    def that_run(self, when: Runs) -> set[int]:
+        """Return addresses of functions that run for one purpose.
+
+        Parameters
+        ----------
+        when : Runs
+        """
+        return {number for number, runs in self._runs.items() if runs == when}
 
     def add(
         self,
@@ -306,7 +314,7 @@ class Reach:
                 self._waiting.append((inline, Runs.TO_COMPILE))
             value = value.py_func
         elif is_a(value, _Intrinsic):
-            value, runs = value._defn, Runs.TO_COMPILE
+            value, runs = value._defn, Runs.ONCE
         elif is_a(value, DUFunc):
             # No certificate names kernels.
             value, runs = value._dispatcher.py_func, Runs.TO_COMPILE
@@ -376,16 +384,14 @@ def _values(function: FunctionType, *, runs: bool) -> Iterator[tuple[str, Any]]:
 
 
 def _captured(function: FunctionType, *, runs: bool) -> Iterator[tuple[str, Any]]:
-    """Yield what a function captures: no global whose name it gives to an attribute alone.
+    """Yield what a function captures.
 
     Of a function of Python's own that `runs` while Numba compiles, such as a wrapper, only what
     others gave it: its globals are the state of the process, such as the cache of ``re``.
     """
-    read = _names_read(function.__code__)
     all_globals = not runs or is_foreign(function)
-    for path, value in captured_values(function):
-        kind, _, rest = path.partition(" ")
-        if kind != "global" or (all_globals and rest.partition(".")[0] in read):
+    for path, value in compiled_in(function):
+        if all_globals or not path.startswith("global "):
             yield path, value
 
 
@@ -419,20 +425,6 @@ def _imported(function: FunctionType) -> Iterator[tuple[str, Any]]:
             module = sys.modules.get(path)
             own = vars(module) if is_a(module, ModuleType) else {}
             yield from ((f"imported {path}.{name}", own[name]) for name in names if name in own)
-
-
-@functools.lru_cache(maxsize=4096)
-def _names_read(code: CodeType) -> frozenset[str]:
-    """Return the globals that code reads; attributes of the same name are something else."""
-    found = {
-        one.argval
-        for one in dis.get_instructions(code)
-        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-    }
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            found |= _names_read(constant)
-    return frozenset(found)
 
 
 def _key(value: Any) -> Any:

@@ -13,20 +13,30 @@ import contextlib
 import functools
 import hashlib
 import types as python_types
-import weakref
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+
 from alloccheck.compile import isolation, numba_internals  # noqa: F401  (the version gate)
-from alloccheck.compile.origin import is_a, is_foreign
+from alloccheck.compile.captures import MISSING, compiled_in
+from alloccheck.compile.origin import (
+    attribute,
+    is_a,
+    is_foreign,
+    is_of_libraries,
+    is_trusted_module,
+)
 from alloccheck.compile.provenance import code_digest, value_digest
 
 # isort: split
 from numba.core import types
 from numba.core.dispatcher import Dispatcher
+from numba.core.extending import _Intrinsic
 from numba.core.typing.templates import _OverloadFunctionTemplate
+from numba.np.ufunc.dufunc import DUFunc
 
 Asked = tuple[str, str]
 """A chooser and the types that it was asked about, as text."""
@@ -77,7 +87,6 @@ class Choices:
         """Answers to Numba's questions on behalf of the program."""
         self.checks: dict[Asked, set[str | None]] = {}
         """Answers to the questions of compiles that check something."""
-        self._digests: weakref.WeakKeyDictionary[Any, str | None] = weakref.WeakKeyDictionary()
         self._depth = 0
 
     @contextlib.contextmanager
@@ -136,10 +145,8 @@ class Choices:
             return NOTHING
         if is_a(answer, str):
             return FAILED
-        implementation = answer.py_func
-        if implementation not in self._digests:
-            self._digests[implementation] = implementation_digest(implementation)
-        return self._digests[implementation]
+        # Each time: what it refers to may be another thing by now.
+        return implementation_digest(answer.py_func)
 
     def so_far(self) -> Chosen:
         """Return what choosers have answered to checks; what a kept world holds is among it."""
@@ -196,9 +203,7 @@ def name_of(chooser: Any) -> str:
 
 
 def implementation_digest(function: Any) -> str | None:
-    """Return a digest of a function and of what its closure holds; None where it has none.
-
-    Globals are left out: they are looked up when the function is compiled.
+    """Return a digest of a function and of all that it refers to; None where it has none.
 
     Parameters
     ----------
@@ -222,31 +227,50 @@ def implementation_digest(function: Any) -> str | None:
 
 def _add_function(state: Any, function: Any, met: set[int]) -> bool:
     state.update(f"function {function.__module__}:{function.__qualname__}\0".encode())
-    if id(function) in met:
+    if id(function) in met or is_of_libraries(function):
         return True
     met.add(id(function))
     state.update(code_digest(function).encode())
     values = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    for cell in function.__closure__ or ():
-        try:
-            values.append(cell.cell_contents)
-        except ValueError:
-            return False
+    for path, one in compiled_in(function):
+        state.update(f"{path}\0".encode())
+        values.append(one)
     return all(_add_value(state, one, met) for one in values)
 
 
 def _add_value(state: Any, value: Any, met: set[int]) -> bool:
+    if value is MISSING:
+        state.update(b"missing\0")
+        return True
     if is_a(value, Dispatcher):
         state.update(f"dispatcher {sorted(value.targetoptions.items())!r}\0".encode())
         return _add_function(state, value.py_func, met)
+    if is_a(value, DUFunc):
+        return _add_function(state, value._dispatcher.py_func, met)
+    if is_a(value, _Intrinsic):
+        return _add_function(state, value._defn, met)
     if is_a(value, python_types.FunctionType):
         return _add_function(state, value, met)
+    if is_a(value, types.Type):
+        state.update(f"type {type(value).__qualname__} {value}\0".encode())
+        return True
+    if is_a(value, type) and not is_trusted_module(str(value.__module__)):
+        fields = attribute(value, "_fields")
+        state.update(f"class {value.__module__}:{value.__qualname__} {fields}\0".encode())
+        # Of a named tuple its name and fields are all; methods of a jitclass may be others.
+        return issubclass(value, tuple) and fields is not None
     if is_a(value, python_types.ModuleType):
         state.update(f"module {value.__name__}\0".encode())
         return True
-    if is_a(value, types.Type):
-        state.update(f"type {type(value).__qualname__} {value}\0".encode())
+    module, name = attribute(value, "__module__"), attribute(value, "__name__")
+    if is_a(name, str) and is_trusted_module(str(module)) and _is_of_library(value):
+        state.update(f"{module}:{name}\0".encode())
         return True
     digest = value_digest(value)
     state.update(f"value {digest}\0".encode())
     return digest is not None
+
+
+def _is_of_library(value: Any) -> bool:
+    """Tell whether something with a name and a module is what that module calls so."""
+    return is_a(value, type | np.ufunc) or is_trusted_module(str(type(value).__module__))
