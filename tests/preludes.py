@@ -7,15 +7,18 @@ disk cache. None may change an answer. Knows Numba and cases; nothing of the pac
 
 from __future__ import annotations
 
+import functools
 import random
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from numba import cfunc, njit, types, vectorize
 from numba.core import sigutils
 from numba.core.dispatcher import Dispatcher
 from numba.core.errors import NumbaError
+from numba.core.typing.templates import Signature
 
 from harness import Case, load_case
 
@@ -51,11 +54,15 @@ def helpers(case: Case) -> dict[str, Dispatcher]:
     }
 
 
-def signatures_used(case: Case) -> dict[str, list[tuple[Any, ...]]]:
-    """With which argument types each helper is called, learnt from another copy of the program."""
-    other = load_case(case.path)
+@functools.lru_cache(maxsize=1)
+def signatures_used(path: Path) -> dict[str, list[Signature]]:
+    """How each helper of a program is compiled, learnt from a copy of the program."""
+    other = load_case(path)
     compile_caller(other)
-    return {name: list(helper.signatures) for name, helper in helpers(other).items()}
+    return {
+        name: [overload.signature for overload in helper.overloads.values()]
+        for name, helper in helpers(other).items()
+    }
 
 
 def compile_caller(case: Case, **flags: Any) -> bool:
@@ -86,24 +93,22 @@ def callers_with_bounds_checks(case: Case) -> None:
 
 def helpers_first_in_reverse(case: Case) -> None:
     """Helpers are compiled one by one, last one first, by callers with other flags."""
-    used = signatures_used(case)
+    used = signatures_used(case.path)
     for name, helper in reversed(helpers(case).items()):
         for signature in used.get(name, ()):
-            names = ", ".join(f"a{i}" for i in range(len(signature)))
+            names = ", ".join(f"a{i}" for i in range(len(signature.args)))
             caller = _function(f"lambda {names}: helper({names})", helper=helper)
-            _attempt(lambda c=caller, s=signature: njit(error_model="numpy")(c).compile(s))
+            _attempt(lambda c=caller, s=signature: njit(error_model="numpy")(c).compile(s.args))
 
 
 def declared_results(case: Case) -> None:
     """Helpers are compiled first with a declared result other than the inferred one."""
-    other = load_case(case.path)
-    compile_caller(other)
-    for name, helper in helpers(other).items():
-        target = helpers(case)[name]
-        for overload in list(helper.overloads.values()):
-            wider = _wider(overload.signature.return_type)
+    used = signatures_used(case.path)
+    for name, helper in helpers(case).items():
+        for signature in used.get(name, ()):
+            wider = _wider(signature.return_type)
             if wider is not None:
-                _attempt(lambda t=target, w=wider, s=overload.signature: t.compile(w(*s.args)))
+                _attempt(lambda h=helper, w=wider, s=signature: h.compile(w(*s.args)))
 
 
 def _wider(kind: Any) -> Any:
@@ -118,15 +123,15 @@ def _wider(kind: Any) -> Any:
 
 def ufuncs_and_callbacks(case: Case) -> None:
     """Helpers of numbers are first used by a ufunc and by a C callback."""
-    used = signatures_used(case)
+    used = signatures_used(case.path)
     for name, helper in helpers(case).items():
-        for signature in used.get(name, ()):
-            if not signature or not all(isinstance(kind, types.Number) for kind in signature):
+        for given in (signature.args for signature in used.get(name, ())):
+            if not given or not all(isinstance(kind, types.Number) for kind in given):
                 continue
-            names = ", ".join(f"a{i}" for i in range(len(signature)))
+            names = ", ".join(f"a{i}" for i in range(len(given)))
             kernel = _function(f"lambda {names}: helper({names})", helper=helper)
-            _attempt(lambda k=kernel, s=signature: vectorize([types.float64(*s)])(k))
-            _attempt(lambda k=kernel, s=signature: cfunc(types.float64(*s))(k))
+            _attempt(lambda k=kernel, a=given: vectorize([types.float64(*a)])(k))
+            _attempt(lambda k=kernel, a=given: cfunc(types.float64(*a))(k))
 
 
 def failures(case: Case) -> None:
