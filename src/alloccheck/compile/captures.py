@@ -322,7 +322,7 @@ def looks_recursive(function: Callable[..., Any]) -> bool:
             continue
         above.add(id(one))
         waiting.append((one, True))
-        for _, value in captured_values(one):
+        for _, value in compiled_in(one):
             callee = _python_function(value)
             if callee is None or is_of_libraries(callee):
                 continue
