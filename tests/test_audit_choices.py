@@ -205,8 +205,11 @@ def test_a_proof_is_not_of_a_choice_that_the_program_was_not_given(tmp_path, pro
     assert of(rows, name)["verdict"] != "proved"
 
 
-@pytest.mark.parametrize("program", STILL_SO.values(), ids=STILL_SO)
-@pytest.mark.parametrize("processes", [0, 2])
+@pytest.mark.parametrize(
+    ("program", "processes"),
+    [(one, 2) for one in STILL_SO.values()] + [(STILL_SO["a counter"], 0)],
+    ids=[*STILL_SO, "a counter, in one process"],
+)
 def test_what_choosers_looked_at_may_change(tmp_path, program, processes):
     rows = verdicts(tmp_path, BEFORE + program + SLOW_FIRST, processes)
     assert {row["verdict"] for row in rows.values()} == {"proved"}, rows

@@ -52,7 +52,7 @@ def cold_answer():
 
 
 @by_name(FILES)
-def test_findings_are_those_that_the_program_is_annotated_with_also_after_hostile_histories(path):
+def test_findings_are_those_annotated_also_after_hostile_histories(path):
     cold = load_case(path)
     report = check_case(cold, alloccheck.analyze)
     if report is None:
