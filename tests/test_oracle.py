@@ -609,13 +609,13 @@ class TestBuild:
         assert again.stat().st_mtime_ns == made.st_mtime_ns
         assert [p.name for p in library.parent.iterdir()] == [library.name]
 
-    @pytest.mark.parametrize("damage", [lambda b: b[:2000], lambda b: b"", lambda b: b"x" * 99])
-    def test_a_damaged_library_is_built_anew(self, cache, damage):
+    def test_a_damaged_library_is_built_anew(self, cache):
         library = build.interposer()
         whole = library.read_bytes()
-        library.write_bytes(damage(whole))
-        assert build.interposer() == library
-        assert library.read_bytes() == whole
+        for damaged in (whole[:2000], b"", b"x" * 99):
+            library.write_bytes(damaged)
+            assert build.interposer() == library
+            assert library.read_bytes() == whole
         with Oracle() as own:
             assert own.count(cases.empties, 1, calls=1).allocations == 1
 

@@ -625,8 +625,6 @@ def new_objects_alone():
     """Let the collector look at what the test makes alone: pictures collect, hundreds of times."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("new_objects_alone")

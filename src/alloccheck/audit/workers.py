@@ -180,6 +180,8 @@ class Pool(Generic[_Item, _Answer]):
         sys.stdout.flush()
         sys.stderr.flush()
         gc.collect()
+        # The program may have frozen what it has, for copies of its own.
+        thaw = gc.get_freeze_count() == 0
         gc.freeze()
         try:
             while len(self._answers) < len(self._items):
@@ -210,7 +212,8 @@ class Pool(Generic[_Item, _Answer]):
                     for number in range(len(self._items)):
                         self._taken[number] = _TAKEN if number in self._answers else _FREE
         finally:
-            gc.unfreeze()
+            if thaw:
+                gc.unfreeze()
             for copy in self._copies:
                 copy.kill()
                 copy.close()
