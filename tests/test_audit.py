@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import gc
 import json
 import os
 import re
@@ -397,6 +398,17 @@ def test_answers_come_in_order_from_other_processes():
     assert os.getpid() not in {pid for _, pid in found}
     assert each(lambda n: os.getpid(), [1], processes=0) == [os.getpid()]
     assert each(lambda n: n, []) == []
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_what_the_program_froze_stays_frozen(frozen):
+    before = gc.get_freeze_count() > 0
+    (gc.freeze if frozen else gc.unfreeze)()
+    try:
+        assert each(lambda n: n + 1, [1]) == [2]
+        assert (gc.get_freeze_count() > 0) == frozen
+    finally:
+        (gc.freeze if before else gc.unfreeze)()
 
 
 def test_work_begins_while_the_program_runs(tmp_path):
