@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import os
 import signal
@@ -26,6 +27,14 @@ from alloccheck.compile.kin import KinIdentity, living, told, understood
 from alloccheck.compile.recording import Compiled, Recorder
 from alloccheck.errors import Unstorable
 from test_audit import audit, document
+
+
+@pytest.fixture(autouse=True)
+def all_objects_are_seen():
+    """The collector tells of no object that was frozen, as the tests' own were (conftest)."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 class Numbers:
