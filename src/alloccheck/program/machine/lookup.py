@@ -101,7 +101,8 @@ def _module(library: str) -> ModuleType | None:
         return None
     try:
         return importlib.import_module(library)
-    except ImportError:
+    except (ImportError, TypeError, ValueError):
+        # A name that is none: empty, or beginning with a dot.
         return None
 
 
