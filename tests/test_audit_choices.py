@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import math
 import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from numba import njit
 from numba.core import types
@@ -114,6 +117,16 @@ def choose(x):
     scope = {"np": np, "size": size}
     exec("def made(x): return x + int(np.zeros(size).sum()) if size else x", scope)
     return scope["made"]
+""",
+    "a call that only made text names": BY_GLOBAL
+    + TWO_ANSWERS
+    + """
+@overload(picked)
+def choose(x):
+    exec("def made(x): return other(x)", globals())
+    return globals()["made"]
+@overload(other)
+def choose_other(x): return slow if SLOW else fast
 """,
     "a call further down": BY_GLOBAL
     + TWO_ANSWERS
@@ -316,6 +329,25 @@ def test_implementations_are_told_apart_by_what_they_hold():
     assert len({*digests}) == len(same)
     assert implementation_digest(made([1])) is None
     assert implementation_digest(made(njit(fastmath=True)(_bent))) != digests[-1]
+
+
+def test_functions_behind_pointers_are_not_told_by_their_names():
+    def made(function):
+        return lambda x: function(x)
+
+    library = ctypes.CDLL(None)
+    assert implementation_digest(made(library.abs)) is None
+    assert implementation_digest(made(math.sin)) != implementation_digest(made(math.cos))
+    assert None not in map(implementation_digest, map(made, (math.sin, np.sum, np.add, len)))
+
+
+def test_dispatchers_are_told_apart_by_options_and_declarations():
+    def made(**options):
+        held = njit(**options)(_bent)
+        return lambda x: held(x)
+
+    options = [{}, {"fastmath": True}, {"locals": {"x": types.float64}}]
+    assert len({implementation_digest(made(**one)) for one in options}) == 3
 
 
 def test_an_implementation_that_holds_itself_has_a_digest():

@@ -89,6 +89,8 @@ def test_wrong_questions_exit_with_two_and_say_why():
     for arguments, text in (
         (("libm.so.6", "no_such_function"), "no function"),
         (("libnone.so.9", "f"), "neither be loaded"),
+        ((".none", "f"), "neither be loaded"),
+        (("", "f"), "without machine code"),
         (("json", "dumps"), "without machine code"),
         (("libm.so.6",), "--all"),
         (("libm.so.6", "sin", "--effects", "colour"), "neither an effect"),

@@ -326,8 +326,11 @@ class Callees:
         self._compiled: dict[str, list[Compiled]] = {}
         self._known: dict[str, str | None] = {}
         self._choices = choices
+        self._choosing: set[int] = set()
         for one in compiled:
             self._compiled.setdefault(one.name, []).append(one)
+            if one.frozen is not None:
+                self._choosing |= one.frozen.choosing
 
     def changed(self, names: Iterable[str]) -> str | None:
         """Return what a function had captured and has another value by now, in words.
@@ -359,10 +362,11 @@ class Callees:
         chosen : Chosen or None
             What choosers had answered there.
         """
-        if one.frozen is None or not one.frozen.choosing:
+        if one.frozen is None or not one.frozen.inlined:
+            # Nothing runs while Numba compiles it.
             return None
         if self._choices is not None and chosen is not None:
-            answer = self._choices.another(chosen, one.frozen.choosers())
+            answer = self._choices.another(chosen)
             if answer is not None:
                 return f"{answer} is not what Numba was told for the program"
             if self._choices.same(chosen):
@@ -370,7 +374,7 @@ class Callees:
         if chosen is not None and chosen.changed is not None:
             return f"{chosen.changed} {_SINCE} this function"
         # Not all answers can be compared: then choosers must have seen the same, whoever asked.
-        return self.ever_changed(one, one.frozen.choosing)
+        return self.ever_changed(one, self._choosing)
 
     def ever_changed(self, one: Compiled, running: Container[int]) -> str | None:
         """Return what functions may look at and had another value in any compile, in words.

@@ -104,9 +104,10 @@ def compiled_in(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     ['global np', 'global np.zeros', 'global zeros']
     """
     read = _globals_read(function.__code__)
+    by_text = not BY_TEXT.isdisjoint(names_of(function.__code__))
     for path, value in captured_values(function):
         kind, _, rest = path.partition(" ")
-        if kind != "global" or rest.partition(".")[0] in read:
+        if by_text or kind != "global" or rest.partition(".")[0] in read:
             yield path, value
 
 
@@ -116,7 +117,7 @@ def _globals_read(code: CodeType) -> frozenset[str]:
     found = {
         one.argval
         for one in dis.get_instructions(code)
-        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
     }
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -26,7 +26,6 @@ from alloccheck.compile.extensions import Extensions, Registration
 from alloccheck.compile.identity import imported_by
 from alloccheck.compile.job import Configuration
 from alloccheck.compile.origin import attribute, is_a, is_foreign, is_of_libraries
-from alloccheck.compile.overloads import name_of
 from alloccheck.compile.provenance import functions_of_type
 
 # isort: split
@@ -87,10 +86,6 @@ class Frozen:
     def unnamed(self) -> set[str]:
         """Return names of functions that a certificate may not name, such as ufuncs' kernels."""
         return {_name(one) for one, _ in self.functions if id(one) in self.inlined}
-
-    def choosers(self) -> frozenset[str]:
-        """Return who chose overloads, as their answers are known by."""
-        return frozenset(name_of(one) for one, _ in self.functions if id(one) in self.choosing)
 
     def changed(self, names: Container[str]) -> str | None:
         """Return what has another value by now, in words; None when nothing has.

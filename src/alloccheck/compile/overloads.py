@@ -12,13 +12,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import sys
 import types as python_types
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
-
-import numpy as np
 
 from alloccheck.compile import isolation, numba_internals  # noqa: F401  (the version gate)
 from alloccheck.compile.captures import MISSING, compiled_in
@@ -152,19 +151,20 @@ class Choices:
         """Return what choosers have answered to checks; what a kept world holds is among it."""
         return Chosen({asked: frozenset(told) for asked, told in self.checks.items()})
 
-    def another(self, chosen: Chosen, choosers: Container[str]) -> str | None:
+    def another(self, chosen: Chosen) -> str | None:
         """Return a chooser that gave the program another answer, in words; None if none did.
+
+        Any of them: what is chosen may call what only it refers to, and a choice that is inlined,
+        or that is none, leaves no trace.
 
         Parameters
         ----------
         chosen : Chosen
             What was told where a function was checked.
-        choosers : container of str
-            Names of those that matter.
         """
         for asked, ours in sorted(chosen.answers.items(), key=itemgetter(0)):
             theirs = self.program.get(asked)
-            if asked[0] not in choosers or theirs is None or None in theirs or None in ours:
+            if theirs is None or None in theirs or None in ours:
                 continue
             # Closures of one chooser cannot be told apart, and not all were asked here.
             if not ours <= theirs:
@@ -174,12 +174,14 @@ class Choices:
     def same(self, chosen: Chosen) -> bool:
         """Tell whether the program was given each of the answers, and no others.
 
+        Then both compiles went the same way: the first difference would be an answer.
+
         Parameters
         ----------
         chosen : Chosen
             What was told where the function was checked.
         """
-        return bool(chosen.answers) and all(
+        return all(
             len(told) == 1 and None not in told and self.program.get(asked) == set(told)
             for asked, told in chosen.answers.items()
         )
@@ -243,9 +245,11 @@ def _add_value(state: Any, value: Any, met: set[int]) -> bool:
         state.update(b"missing\0")
         return True
     if is_a(value, Dispatcher):
-        state.update(f"dispatcher {sorted(value.targetoptions.items())!r}\0".encode())
+        declared = () if value._can_compile else value.nopython_signatures
+        state.update(f"{_settings(value)} {sorted(map(str, declared))}\0".encode())
         return _add_function(state, value.py_func, met)
     if is_a(value, DUFunc):
+        state.update(f"ufunc {_settings(value._dispatcher)}\0".encode())
         return _add_function(state, value._dispatcher.py_func, met)
     if is_a(value, _Intrinsic):
         return _add_function(state, value._defn, met)
@@ -263,7 +267,7 @@ def _add_value(state: Any, value: Any, met: set[int]) -> bool:
         state.update(f"module {value.__name__}\0".encode())
         return True
     module, name = attribute(value, "__module__"), attribute(value, "__name__")
-    if is_a(name, str) and is_trusted_module(str(module)) and _is_of_library(value):
+    if is_a(name, str) and is_trusted_module(str(module)) and _is_named(value, module, name):
         state.update(f"{module}:{name}\0".encode())
         return True
     digest = value_digest(value)
@@ -271,6 +275,10 @@ def _add_value(state: Any, value: Any, met: set[int]) -> bool:
     return digest is not None
 
 
-def _is_of_library(value: Any) -> bool:
-    """Tell whether something with a name and a module is what that module calls so."""
-    return is_a(value, type | np.ufunc) or is_trusted_module(str(type(value).__module__))
+def _settings(dispatcher: Any) -> str:
+    return f"{sorted(dispatcher.targetoptions.items())!r} {sorted(dispatcher.locals.items())!r}"
+
+
+def _is_named(value: Any, module: str, name: str) -> bool:
+    """Tell whether a module has something by this name: a function behind a pointer may be any."""
+    return vars(sys.modules[module]).get(name) is value
